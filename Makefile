@@ -1,0 +1,52 @@
+# The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+export PYTHONDONTWRITEBYTECODE =
+export PYTHONPATH =
+
+.PHONY: help demo test check proof bench results clean
+
+help:                      ## List the targets.
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+demo: $(VENV)/.run         ## Install into .venv and run the main job on the embedded data.
+	$(BIN)/muse info debian
+
+test: check                ## Everything CI checks, in under eight minutes on two cores.
+	$(BIN)/python -m pytest -q
+
+proof: check               ## As test, with the full counts of kills and corruptions.
+	MUSEGNN_PROOF=1 $(BIN)/python -m pytest -q
+
+check: $(VENV)/.dev        ## Format, lint, types, import contract.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.dev        ## Measure again what benchmarks/ measures (about fifteen minutes, 30 GB of disk).
+	$(BIN)/python benchmarks/import.py --record
+
+results: $(VENV)/.dev      ## Write benchmarks/RESULTS.md from benchmarks/results.json.
+	$(BIN)/python benchmarks/render.py
+
+clean:                     ## Remove the virtual environment.
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "musegnn needs Python 3.11 or newer, got $$($(PYTHON) --version). Try: make PYTHON=python3.12" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "Python could not create a virtual environment. On Debian: apt install python3-venv" >&2; exit 2; }
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing musegnn into $(VENV) (a few minutes the first time) ..."
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing musegnn and its development tools into $(VENV) (a few minutes the first time) ..."
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.run

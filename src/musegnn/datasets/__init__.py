@@ -1,0 +1,1 @@
+"""Named graphs and raw files -> `GraphSource`."""

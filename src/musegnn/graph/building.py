@@ -1,0 +1,254 @@
+"""A source -> the arrays of a graph, each written as it is read: in memory, or straight into a store."""
+
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from musegnn.errors import InputError
+from musegnn.graph import checks
+from musegnn.graph.csr import csr_rows
+from musegnn.graph.names import Names
+from musegnn.graph.relation import MAX_RELATIONS, code_dtype
+from musegnn.graph.source import EdgeChunk, FeatureSource, GraphSource, Topology
+from musegnn.progress import progress
+
+INDEX_LIMIT = 1 << 31
+"""Node ids are int32 below this many nodes, int64 above."""
+
+
+class ArraySink(Protocol):
+    """Takes the rows of one array."""
+
+    def append(self, rows: np.ndarray) -> None:
+        """Add rows behind those taken so far."""
+        ...
+
+    def written(self) -> np.ndarray:
+        """The rows taken so far."""
+        ...
+
+
+class GraphSink(Protocol):
+    """Where a graph's arrays go: a `FolderWriter`, or a `MemoryWriter`."""
+
+    def array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArraySink:
+        """Begin an array."""
+        ...
+
+    def finish(self, name: str) -> np.ndarray:
+        """End an array and return it."""
+        ...
+
+
+class _MemoryArray:
+    def __init__(self, dtype: DTypeLike, row_shape: tuple[int, ...]) -> None:
+        self._empty = np.empty((0, *row_shape), dtype)
+        self._blocks: list[np.ndarray] = []
+
+    def append(self, rows: np.ndarray) -> None:
+        self._blocks.append(rows.astype(self._empty.dtype, copy=False))
+
+    def written(self) -> np.ndarray:
+        # One block is passed on as it is: what the caller holds in memory, or has mapped, is not copied.
+        if len(self._blocks) != 1:
+            self._blocks = [np.concatenate([self._empty, *self._blocks])]
+        return self._blocks[0]
+
+
+class MemoryWriter:
+    """Keeps a graph's arrays in memory."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, _MemoryArray] = {}
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArraySink:
+        """Begin an array."""
+        return self._begun.setdefault(name, _MemoryArray(dtype, row_shape))
+
+    def finish(self, name: str) -> np.ndarray:
+        """End an array and return it."""
+        self.arrays[name] = self._begun.pop(name).written()
+        return self.arrays[name]
+
+
+def build(
+    source: GraphSource, sink: GraphSink, *, scratch: Path | None, memory: int, workers: int
+) -> dict[str, Any]:
+    """Read, check and write every part of a graph; returns the facts about it that are no arrays."""
+    source = replace(source, num_nodes=_count_nodes(source))
+    num_nodes = source.num_nodes
+    assert num_nodes is not None
+
+    indptr, indices = _write_adjacency(
+        source, sink, num_nodes, scratch=scratch, memory=memory, workers=workers
+    )
+    if source.features is not None:
+        _write_features(source.features, sink, num_nodes, indptr, indices)
+    labels = _write_labels(source, sink, num_nodes)
+    split = None
+    if source.split is not None:
+        split = checks.split(source.split, num_nodes)
+        sink.array("split", np.int8).append(split)
+        sink.finish("split")
+    checks.train_is_labelled(labels, split)
+    if source.node_names is not None:
+        checks.names(source.node_names, num_nodes, "node_names")
+        names = Names.of(source.node_names)
+        for name, values in (("node_names", names.text), ("node_name_offsets", names.offsets)):
+            sink.array(name, values.dtype).append(values)
+            sink.finish(name)
+    return _attributes(source, num_nodes, labels)
+
+
+def _count_nodes(source: GraphSource) -> int:
+    if source.num_nodes is not None:
+        return checks.num_nodes(source.num_nodes)
+    largest = -1
+    with progress("Counting nodes", source.num_edges or 0) as advance:
+        for chunk in source.edges():
+            for ends in (chunk.source, chunk.target):
+                if ends.dtype.kind in "iu" and len(ends):
+                    largest = max(largest, int(ends.max()))
+            advance(len(chunk.source))
+    if largest < 0:
+        raise InputError("The graph is empty: it has no edges and num_nodes is not given. Pass num_nodes.")
+    return checks.num_nodes(largest + 1)
+
+
+def _write_adjacency(
+    source: GraphSource, sink: GraphSink, num_nodes: int, *, scratch: Path | None, memory: int, workers: int
+) -> tuple[np.ndarray, np.ndarray]:
+    coded = source.keep_direction or source.relation_names is not None
+    indptr = sink.array("indptr", np.int64)
+    indices = sink.array("indices", np.int32 if num_nodes <= INDEX_LIMIT else np.int64)
+    codes = sink.array("relation", code_dtype(_num_relations(source))) if coded else None
+
+    indptr.append(np.zeros(1, dtype=np.int64))
+    num_entries = 0
+    for block in csr_rows(
+        source.edges(),
+        num_nodes,
+        coded=coded,
+        scratch=scratch,
+        memory=memory,
+        workers=workers,
+        num_edges=source.num_edges,
+    ):
+        offsets = num_entries + np.cumsum(block.lengths)
+        num_entries = int(offsets[-1])
+        indptr.append(offsets)
+        indices.append(block.columns)
+        if codes is not None and block.codes is not None:
+            codes.append(block.codes)
+    if codes is not None:
+        sink.finish("relation")
+    return sink.finish("indptr"), sink.finish("indices")
+
+
+def _num_relations(source: GraphSource) -> int:
+    if source.relation_names is None:
+        return 1
+    if not 1 <= len(source.relation_names) <= MAX_RELATIONS:
+        raise InputError(
+            f"relation_names has {len(source.relation_names)} names; between 1 and {MAX_RELATIONS} are "
+            "allowed. Merge some relations."
+        )
+    return len(source.relation_names)
+
+
+def _write_features(
+    source: FeatureSource, sink: GraphSink, num_nodes: int, indptr: np.ndarray, indices: np.ndarray
+) -> None:
+    writer = sink.array("features", source.dtype, (source.dim,))
+    num_rows = 0
+    with progress("Writing features", num_nodes) as advance:
+        for block in _row_blocks(source.blocks(Topology(indptr, indices, writer.written)), source.dim):
+            checks.finite(block, num_rows)
+            writer.append(block)
+            num_rows += len(block)
+            advance(len(block))
+    if num_rows != num_nodes:
+        raise InputError(
+            f"features has {num_rows} rows, but the graph has {num_nodes} nodes. Give each node one row."
+        )
+    sink.finish("features")
+
+
+def _row_blocks(blocks: Iterable[np.ndarray], dim: int) -> Iterator[np.ndarray]:
+    """Cut large arrays into blocks of 64 MiB, so that a mapped one is checked and written while it is hot."""
+    step = max(1, (1 << 26) // (4 * max(1, dim)))
+    for block in blocks:
+        if len(block) <= step:
+            yield block
+        for start in range(0, len(block), step) if len(block) > step else ():
+            yield block[start : start + step]
+
+
+def _write_labels(source: GraphSource, sink: GraphSink, num_nodes: int) -> np.ndarray | None:
+    if source.labels is None:
+        return None
+    num_classes = len(source.class_names) if source.class_names is not None else source.num_classes
+    writer = sink.array("labels", np.int32)
+    for block in checks.labels(source.labels, num_nodes, num_classes):
+        writer.append(block)
+    return sink.finish("labels")
+
+
+def _attributes(source: GraphSource, num_nodes: int, labels: np.ndarray | None) -> dict[str, Any]:
+    num_classes = source.num_classes
+    if source.class_names is not None:
+        num_classes = len(source.class_names)
+    elif num_classes is None:
+        num_classes = 0 if labels is None else int(labels.max()) + 1
+    return {
+        "num_nodes": num_nodes,
+        "num_classes": num_classes,
+        "class_names": None if source.class_names is None else list(source.class_names),
+        "relation_names": None if source.relation_names is None else list(source.relation_names),
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """What importing a source will take, before it starts."""
+
+    store_bytes: int
+    """Bytes of the finished store, at most: repeated edges make it smaller."""
+    scratch_bytes: int
+    """Bytes laid aside while sorting, at most, beside the store."""
+    seconds: float
+    """At the speed of two cores and a disk that writes 300 MB/s."""
+
+
+def estimate(source: GraphSource) -> Estimate | None:
+    """Disk and time an import will take; None if the source does not know its sizes beforehand."""
+    if source.num_nodes is None or source.num_edges is None:
+        return None
+    coded = source.keep_direction or source.relation_names is not None
+    entries = 2 * source.num_edges
+    id_bytes = 4 if source.num_nodes <= INDEX_LIMIT else 8
+    store = entries * (id_bytes + coded) + source.num_nodes * (8 + 4 + 1)
+    if source.features is not None:
+        store += source.num_nodes * source.features.dim * np.dtype(source.features.dtype).itemsize
+    scratch = entries * (8 + 4 * coded)
+    # 4 M edges a second through both passes of csr_rows: benchmarks/import.py.
+    seconds = source.num_edges / 4e6 + (store + scratch) / 300e6
+    return Estimate(store_bytes=store, scratch_bytes=scratch, seconds=seconds)
+
+
+def edges_of(source: np.ndarray, target: np.ndarray, relation: np.ndarray | None) -> Iterator[EdgeChunk]:
+    """All edges of arrays that are in memory or mapped, as one chunk."""
+    yield EdgeChunk(source, target, relation)
+
+
+def free_bytes(folder: Path) -> int:
+    """Free disk space where a folder is, or will be."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free

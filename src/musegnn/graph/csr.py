@@ -1,0 +1,215 @@
+"""Edges in any order -> CSR rows in order, in bounded memory.
+
+Both directions of each edge become keys (`musegnn.ops`), grouped into buckets of neighbouring rows and laid
+aside, in memory or on disk. Then one bucket after the other is sorted, stripped of repeats, and handed on. An
+edge list of any length passes through; what is held at once is a few chunks and a few buckets.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from musegnn import ops
+from musegnn.graph import checks, relation
+from musegnn.graph.source import EdgeChunk
+from musegnn.progress import progress
+
+MAX_BUCKETS = 1024
+DEFAULT_MEMORY = 1 << 30
+"""Bytes that building may hold at once, beside what the reader of the raw files needs."""
+BYTES_PER_EDGE = 96
+"""Of a chunk while it is partitioned: int64 ends, the keys and codes of both directions, and a copy."""
+BYTES_PER_ENTRY = 40
+"""Of a bucket while it is merged: keys, codes, sorted words, columns and codes of the result."""
+
+
+class RowBlock(NamedTuple):
+    """Consecutive rows of the adjacency."""
+
+    lengths: np.ndarray
+    columns: np.ndarray
+    codes: np.ndarray | None
+
+
+def csr_rows(
+    chunks: Iterable[EdgeChunk],
+    num_nodes: int,
+    *,
+    coded: bool,
+    scratch: Path | None = None,
+    memory: int = DEFAULT_MEMORY,
+    workers: int = 1,
+    num_edges: int | None = None,
+) -> Iterator[RowBlock]:
+    """Yield the rows of the symmetric, loop-free adjacency without repeats, in order.
+
+    `coded` keeps relation and direction (`musegnn.graph.relation`). Keys are laid aside in `scratch`, or in
+    memory without it.
+    """
+    share = memory // (workers + 1)
+    spill = Spill(num_nodes, coded=coded, folder=scratch, max_entries=max(1, share // BYTES_PER_ENTRY))
+    with ThreadPoolExecutor(workers) as pool:
+        with progress("Reading edges", num_edges or 0) as advance:
+            pieces = _checked(chunks, num_nodes, coded, max(1, share // BYTES_PER_EDGE))
+            for keys, codes, bounds, count in _in_order(pool, spill.partition, pieces, workers):
+                spill.append(keys, codes, bounds)
+                advance(count)
+        with progress("Sorting rows", num_nodes) as advance:
+            for block in _in_order(pool, spill.merge, spill.buckets(), workers):
+                yield block
+                advance(len(block.lengths))
+
+
+class _Piece(NamedTuple):
+    source: np.ndarray
+    target: np.ndarray
+    code: np.ndarray | None
+
+
+class _Bucket(NamedTuple):
+    first_row: int
+    num_rows: int
+    load: Callable[[], tuple[np.ndarray, np.ndarray | None]]
+
+
+class Spill:
+    """Keys laid aside by bucket of rows, in lists or in files."""
+
+    def __init__(
+        self, num_nodes: int, *, coded: bool, folder: Path | None, max_entries: int, first_row: int = 0
+    ) -> None:
+        self.first_row = first_row
+        self.num_rows = num_nodes
+        self.coded = coded
+        self.folder = folder
+        self.max_entries = max_entries
+        # Buckets of 2**shift rows, at most MAX_BUCKETS of them.
+        self.shift = max(0, (max(1, num_nodes - 1) // MAX_BUCKETS).bit_length())
+        self.num_buckets = ((num_nodes - 1) >> self.shift) + 1
+        self.counts = np.zeros(self.num_buckets, dtype=np.int64)
+        self._held: dict[str, list[np.ndarray]] = {}
+
+    def partition(self, piece: _Piece) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, int]:
+        """Group the keys of some edges by bucket (any thread)."""
+        keys, codes, bounds = ops.partition_edges(
+            piece.source, piece.target, piece.code, shift=self.shift, num_buckets=self.num_buckets
+        )
+        return keys, codes, bounds, len(piece.source)
+
+    def append(self, keys: np.ndarray, codes: np.ndarray | None, bounds: np.ndarray) -> None:
+        """Lay grouped keys aside (one thread)."""
+        self.counts += np.diff(bounds)
+        for b in np.flatnonzero(np.diff(bounds)):
+            part = slice(bounds[b], bounds[b + 1])
+            self._put(f"{b}.keys", keys[part])
+            if codes is not None:
+                self._put(f"{b}.codes", codes[part])
+
+    def buckets(self) -> Iterator[_Bucket]:
+        """All buckets in order of their rows; one too large for the memory is split first."""
+        for b in range(self.num_buckets):
+            first = b << self.shift
+            rows = min(1 << self.shift, self.num_rows - first)
+            if self.counts[b] > self.max_entries and rows > 1 and self.folder is not None:
+                yield from self._split(b, first, rows)
+            else:
+                yield _Bucket(self.first_row + first, rows, partial(self._take, b))
+
+    @staticmethod
+    def merge(bucket: _Bucket) -> RowBlock:
+        """Sort one bucket into rows (any thread)."""
+        keys, codes = bucket.load()
+        return RowBlock(*ops.merge_entries(keys, codes, bucket.first_row, bucket.num_rows))
+
+    def _split(self, b: int, first: int, rows: int) -> Iterator[_Bucket]:
+        assert self.folder is not None
+        folder = self.folder / str(b)
+        folder.mkdir()
+        finer = Spill(
+            rows,
+            coded=self.coded,
+            folder=folder,
+            max_entries=self.max_entries,
+            first_row=self.first_row + first,
+        )
+        for start in range(0, int(self.counts[b]), self.max_entries):
+            keys, codes = self._take(b, start, self.max_entries)
+            bucket = (keys >> np.uint64(32)).astype(np.int64) - finer.first_row >> finer.shift
+            order = np.argsort(bucket, kind="stable")
+            bounds = np.concatenate([[0], np.cumsum(np.bincount(bucket, minlength=finer.num_buckets))])
+            finer.append(keys[order], None if codes is None else codes[order], bounds)
+        self._drop(b)
+        yield from finer.buckets()
+
+    def _put(self, name: str, values: np.ndarray) -> None:
+        if self.folder is None:
+            self._held.setdefault(name, []).append(values)
+        else:
+            with (self.folder / name).open("ab") as file:
+                file.write(values.tobytes())
+
+    def _take(self, b: int, start: int = 0, count: int = -1) -> tuple[np.ndarray, np.ndarray | None]:
+        keys = self._get(f"{b}.keys", np.uint64, start, count)
+        codes = self._get(f"{b}.codes", np.uint32, start, count) if self.coded else None
+        if count < 0:
+            self._drop(b)
+        return keys, codes
+
+    def _get(self, name: str, dtype: type[np.generic], start: int, count: int) -> np.ndarray:
+        if self.folder is None:
+            return np.concatenate([np.empty(0, dtype), *self._held.get(name, [])])
+        path = self.folder / name
+        if not path.exists():
+            return np.empty(0, dtype)
+        return np.fromfile(path, dtype=dtype, count=count, offset=start * np.dtype(dtype).itemsize)
+
+    def _drop(self, b: int) -> None:
+        for name in (f"{b}.keys", f"{b}.codes"):
+            self._held.pop(name, None)
+            if self.folder is not None:
+                (self.folder / name).unlink(missing_ok=True)
+
+
+def _checked(chunks: Iterable[EdgeChunk], num_nodes: int, coded: bool, max_edges: int) -> Iterator[_Piece]:
+    """Chunks of at most `max_edges` edges, once their ids and relations are in range."""
+    first_edge = 0
+    for chunk in chunks:
+        for start in range(0, len(chunk.source), max_edges):
+            part = slice(start, start + max_edges)
+            ends = EdgeChunk(chunk.source[part], chunk.target[part])
+            source, target = checks.edge_chunk(ends, num_nodes, first_edge + start)
+            code = None
+            if coded:
+                # Without relations, keeping the direction is keeping relation 0.
+                zeros = np.zeros(len(source), dtype=np.uint32)
+                code = relation.encode(zeros if chunk.relation is None else chunk.relation[part])
+            yield _Piece(source, target, code)
+        first_edge += len(chunk.source)
+
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
+) -> Iterator[Result]:
+    """`pool.map` that looks only `workers` tasks ahead, so that memory stays bounded."""
+    pending: deque[Future[Result]] = deque()
+    for task in tasks:
+        pending.append(pool.submit(function, task))
+        if len(pending) >= workers:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
+def default_workers() -> int:
+    """One thread for each core this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,42 @@
+"""Relation and direction of an edge, as one bit set per stored entry.
+
+Entry (i, j) of the symmetric adjacency has
+
+    bit 2r      set if the input had the edge i -> j in relation r
+    bit 2r + 1  set if the input had the edge j -> i in relation r
+
+so both ends see both directions, nothing is lost when parallel edges are merged, and a graph without
+relations that keeps its directions is the case r = 0.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Integer, UInt32
+
+from musegnn.errors import InputError
+
+MAX_RELATIONS = 16
+"""Two bits each, in 32."""
+
+
+def encode(relation: Integer[np.ndarray, " edges"]) -> UInt32[np.ndarray, " edges"]:
+    """Relation numbers -> the bit of the edge's own direction, 1 << 2r."""
+    if len(relation) and not 0 <= relation.min() <= relation.max() < MAX_RELATIONS:
+        bad = relation.min() if relation.min() < 0 else relation.max()
+        raise InputError(
+            f"relation has the number {bad}; it must lie in [0, {MAX_RELATIONS - 1}]. "
+            "Number the relations from 0."
+        )
+    return np.uint32(1) << (2 * relation.astype(np.uint32))
+
+
+def has_relation(
+    code: Integer[np.ndarray, " entries"], relation: int, *, reverse: bool = False
+) -> Bool[np.ndarray, " entries"]:
+    """Where an entry (i, j) is an edge i -> j of a relation; with `reverse`, an edge j -> i."""
+    bit = code.dtype.type(1 << (2 * relation + reverse))
+    return np.asarray((code & bit) != 0)
+
+
+def code_dtype(num_relations: int) -> np.dtype[np.unsignedinteger]:
+    """The smallest unsigned type with two bits for each relation."""
+    return np.dtype(np.min_scalar_type((1 << 2 * num_relations) - 1))

@@ -1,0 +1,68 @@
+"""Is this adjacency what it must be? One pass over it, in blocks, whoever wrote it."""
+
+import numpy as np
+from jaxtyping import Int64, Integer
+
+from musegnn.errors import StoreError
+from musegnn.progress import progress
+
+_BLOCK = 1 << 22
+
+
+def check_structure(
+    indptr: Int64[np.ndarray, " nodes_plus_1"], indices: Integer[np.ndarray, " entries"]
+) -> None:
+    """Columns in range, ascending and never the row itself; every entry (i, j) has its (j, i).
+
+    Symmetry is checked without a transpose: a 64-bit hash of {i, j} is added for entries above the diagonal
+    and subtracted for those below, so that in a symmetric matrix all of them cancel.
+    """
+    num_nodes = len(indptr) - 1
+    balance = 0
+    with progress("Checking the adjacency", num_nodes) as advance:
+        first = 0
+        while first < num_nodes:
+            # Whole rows, about _BLOCK entries at a time.
+            stop = int(np.searchsorted(indptr, int(indptr[first]) + _BLOCK, side="right")) - 1
+            stop = min(max(stop, first + 1), num_nodes)
+            lengths = np.diff(indptr[first : stop + 1])
+            if (lengths < 0).any():
+                raise StoreError(f"indptr falls after row {first}: the graph is damaged. Write it again.")
+            rows = np.repeat(np.arange(first, stop), lengths)
+            columns = np.asarray(indices[indptr[first] : indptr[stop]], dtype=np.int64)
+            _check_block(rows, columns, num_nodes)
+            sign = np.where(rows < columns, np.uint64(1), ~np.uint64(0))
+            balance += int(
+                (_hash(np.minimum(rows, columns), np.maximum(rows, columns)) * sign).sum(dtype=np.uint64)
+            )
+            advance(stop - first)
+            first = stop
+    if balance % (1 << 64):
+        raise StoreError(
+            "The adjacency is not symmetric: some edge is stored in one direction only, so there is no "
+            "energy. Build the graph with Graph.from_edges or `muse import`, which add the other direction."
+        )
+
+
+def _check_block(rows: np.ndarray, columns: np.ndarray, num_nodes: int) -> None:
+    same_row = rows[1:] == rows[:-1]
+    faults = (
+        ("is out of range", (columns < 0) | (columns >= num_nodes)),
+        ("is a loop", columns == rows),
+        ("is out of order or repeated", np.concatenate([[False], same_row & (columns[1:] <= columns[:-1])])),
+    )
+    for fault, where in faults:
+        if where.any():
+            at = int(np.flatnonzero(where)[0])
+            raise StoreError(
+                f"The entry ({rows[at]}, {columns[at]}) {fault}: the graph is damaged, or was written by a "
+                "program that does not follow docs/formats.md. Write it again."
+            )
+
+
+def _hash(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """splitmix64's finalizer on the key of a pair: a one-directional edge cancels by chance once in 2**64."""
+    key = low.astype(np.uint64) << np.uint64(32) | high.astype(np.uint64)
+    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return key ^ (key >> np.uint64(31))

@@ -1,0 +1,59 @@
+"""Numeric kernels: arrays in, arrays out. Each has a slow, obvious `reference.py` that its tests trust.
+
+An entry of a symmetric matrix is one key, `row << 32 | column`, so that sorting keys sorts a CSR matrix.
+"""
+
+import numpy as np
+from jaxtyping import Int64, UInt32, UInt64
+
+from musegnn.ops.merge_entries import reference as _merge_reference
+from musegnn.ops.partition_edges import reference as _partition_reference
+
+MAX_NODES = 1 << 32
+"""Row and column share a 64-bit key."""
+
+SMALL = 1 << 22
+"""Below this many entries the reference is taken: it needs less time than loading a compiled kernel."""
+
+
+def partition_edges(
+    source: Int64[np.ndarray, " edges"],
+    target: Int64[np.ndarray, " edges"],
+    code: UInt32[np.ndarray, " edges"] | None,
+    *,
+    shift: int,
+    num_buckets: int,
+) -> tuple[
+    UInt64[np.ndarray, " entries"], UInt32[np.ndarray, " entries"] | None, Int64[np.ndarray, " bounds"]
+]:
+    """Both directions of each edge that is no loop, as keys grouped by the bucket of their row.
+
+        (u, v), code c  ->  u << 32 | v, c   and   v << 32 | u, reverse(c)
+
+    Bucket b holds the rows with `row >> shift == b`; its keys are `keys[bounds[b] : bounds[b + 1]]`.
+    `reverse` swaps the two bits of each pair (see `musegnn.graph.relation`).
+    """
+    if 2 * len(source) <= SMALL:
+        return _partition_reference.partition_edges(
+            source, target, code, shift=shift, num_buckets=num_buckets
+        )
+    from musegnn.ops.partition_edges import numba
+
+    return numba.partition_edges(source, target, code, shift=shift, num_buckets=num_buckets)
+
+
+def merge_entries(
+    keys: UInt64[np.ndarray, " entries"],
+    codes: UInt32[np.ndarray, " entries"] | None,
+    first_row: int,
+    num_rows: int,
+) -> tuple[Int64[np.ndarray, " rows"], UInt32[np.ndarray, " merged"], UInt32[np.ndarray, " merged"] | None]:
+    """One block of CSR rows from unordered entries: row lengths, sorted columns without repeats, codes.
+
+    The codes of repeated entries are joined by bitwise or.
+    """
+    if len(keys) <= SMALL:
+        return _merge_reference.merge_entries(keys, codes, first_row, num_rows)
+    from musegnn.ops.merge_entries import numba
+
+    return numba.merge_entries(keys, codes, first_row, num_rows)

@@ -1,0 +1,1 @@
+"""Unordered entries of a block of rows -> sorted CSR rows without repeats."""

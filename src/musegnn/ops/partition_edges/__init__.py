@@ -1,0 +1,1 @@
+"""Edges -> keys of both directions, grouped by bucket of rows."""

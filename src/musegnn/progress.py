@@ -1,0 +1,92 @@
+"""Progress of long work: a bar on a terminal, a line every half minute in a log, silence when told so."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Advance = Callable[[int], None]
+"""Tells a progress display that so many more units are done."""
+
+DELAY_SECONDS = 1.0
+"""Work that ends sooner shows nothing."""
+LOG_SECONDS = 30.0
+"""Without a terminal, one line at most this often."""
+
+_enabled = False
+
+
+def show_progress(enabled: bool) -> None:
+    """Switch displays on or off for this process; a library call shows none unless asked to."""
+    global _enabled
+    _enabled = enabled
+
+
+@contextmanager
+def progress(description: str, total: int, unit: str = "") -> Iterator[Advance]:
+    """Show how far a piece of work of `total` units is; `unit="B"` prints them as bytes."""
+    if not _enabled or total <= 0:
+        yield lambda amount: None
+    elif sys.stderr.isatty():
+        with _bar(description, total, unit) as advance:
+            yield advance
+    else:
+        yield _log_lines(description, total)
+
+
+@contextmanager
+def _bar(description: str, total: int, unit: str) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    amounts = (DownloadColumn(), TransferSpeedColumn()) if unit == "B" else (MofNCompleteColumn(),)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *amounts,
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(description, total=total)
+    started = time.monotonic()
+    live = False
+
+    def advance(amount: int) -> None:
+        nonlocal live
+        bar.advance(task, amount)
+        if not live and time.monotonic() - started > DELAY_SECONDS:
+            live = True
+            bar.start()
+
+    try:
+        yield advance
+    finally:
+        if live:
+            bar.stop()
+
+
+def _log_lines(description: str, total: int) -> Advance:
+    started = last = time.monotonic()
+    done = 0
+
+    def advance(amount: int) -> None:
+        nonlocal last, done
+        done += amount
+        now = time.monotonic()
+        if now - last >= LOG_SECONDS and done:
+            last = now
+            left = (now - started) * max(total - done, 0) / done
+            print(
+                f"{description}: {100 * done / total:.0f} %, {left:.0f} s left", file=sys.stderr, flush=True
+            )
+
+    return advance

@@ -1,0 +1,109 @@
+"""The JSON header of a store: what the arrays beside it are, where they came from, and its own checksum."""
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from musegnn.errors import StoreError
+from musegnn.store.arrays import DTYPES, ArraySpec
+
+HEADER_NAME = "header.json"
+FORMAT_VERSION = 1
+MAX_HEADER_BYTES = 1 << 26
+"""A header is read into memory whole; one above this size is not ours."""
+
+_ARRAY_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Header:
+    """Everything a store says about itself besides the values."""
+
+    kind: str
+    """What the folder holds: "graph"."""
+    attributes: dict[str, Any]
+    """Facts that are no arrays (sizes, names), as JSON; they belong to the content."""
+    arrays: dict[str, ArraySpec]
+    """Array name -> its file's description; the file is called `<name>.bin`."""
+    provenance: dict[str, Any]
+    """Source, command, version, time: says where the content came from and is no part of it."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content: equal for equal data, whoever wrote it and when."""
+        content = {
+            "kind": self.kind,
+            "version": FORMAT_VERSION,
+            "attributes": self.attributes,
+            "arrays": {name: asdict(spec) for name, spec in self.arrays.items()},
+        }
+        return _checksum(content)
+
+    def to_json(self) -> str:
+        """The text of `header.json`."""
+        body = {
+            "format": f"musegnn {self.kind}",
+            "version": FORMAT_VERSION,
+            "attributes": self.attributes,
+            "arrays": {name: asdict(spec) for name, spec in self.arrays.items()},
+            "provenance": self.provenance,
+        }
+        return json.dumps({**body, "checksum": _checksum(body)}, indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def read(cls, path: Path, kind: str) -> "Header":
+        """Read and check a header; another format, version or a changed byte is refused."""
+        body = _read_json(path)
+        if body.get("format") != f"musegnn {kind}":
+            raise StoreError(
+                f"{path} is not the header of a musegnn {kind} store: "
+                f"its format is {body.get('format')!r}. Pass the folder of a {kind} store."
+            )
+        if body.get("version") != FORMAT_VERSION:
+            raise StoreError(
+                f"{path} has format version {body.get('version')!r}, this musegnn reads version "
+                f"{FORMAT_VERSION}. Write the store again with this version."
+            )
+        checksum = body.pop("checksum", None)
+        if checksum != _checksum(body):
+            raise StoreError(f"{path} was changed after it was written: its checksum does not fit. {_AGAIN}")
+        try:
+            arrays = {name: _array_spec(name, spec) for name, spec in body["arrays"].items()}
+            attributes, provenance = dict(body["attributes"]), dict(body["provenance"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(f"{path} is not a valid header ({error}). {_AGAIN}") from error
+        return cls(kind=kind, attributes=attributes, arrays=arrays, provenance=provenance)
+
+
+_AGAIN = "Write the store again."
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > MAX_HEADER_BYTES:
+        raise StoreError(f"{path} is larger than {MAX_HEADER_BYTES:,} bytes: not a header. {_AGAIN}")
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is not a valid header ({error}). {_AGAIN}") from error
+    if not isinstance(body, dict):
+        raise StoreError(f"{path} is not a valid header (a JSON object is expected). {_AGAIN}")
+    return body
+
+
+def _array_spec(name: str, body: dict[str, Any]) -> ArraySpec:
+    spec = ArraySpec(dtype=body["dtype"], shape=tuple(body["shape"]), digest=body["digest"])
+    sizes_fit = all(type(size) is int and size >= 0 for size in spec.shape)
+    if not (_ARRAY_NAME.fullmatch(name) and spec.dtype in DTYPES and spec.shape and sizes_fit):
+        raise ValueError(f"array {name!r}: dtype {spec.dtype!r}, shape {spec.shape}")
+    if not _DIGEST.fullmatch(spec.digest):
+        raise ValueError(f"array {name!r}: digest {spec.digest!r}")
+    return spec
+
+
+def _checksum(body: dict[str, Any]) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
