@@ -1,4 +1,4 @@
-"""Tables of numbers in text (CSV, also gzip), parsed in blocks by NumPy: 40 M integers a second on one core."""
+"""Tables of numbers in text (CSV, also gzip), parsed in blocks: 5 M edges a second on one core."""
 
 import gzip
 import warnings
@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -18,12 +18,11 @@ BLOCK_BYTES = 1 << 24
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[IO[bytes]]:
+def open_text(path: Path) -> Iterator[BinaryIO]:
     """Open a text file, unpacking `.gz`; a damaged archive becomes one sentence."""
     try:
-        opener = gzip.open if path.suffix == ".gz" else open
-        with file_errors(path), opener(path, "rb") as file:
-            yield file
+        with file_errors(path), path.open("rb") as file:
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(
             f"{path} is not a complete gzip file ({error}). Write or download it again."

@@ -1,0 +1,40 @@
+"""What a dataset is to the rest: a name, a line about it, and a function from raw files to a `GraphSource`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from musegnn.errors import InputError
+from musegnn.graph import GraphSource
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dataset:
+    """One entry of the catalog."""
+
+    name: str
+    about: str
+    """One line: what it is, its size."""
+    read: Callable[..., GraphSource]
+    """`read(root, features=True, **options)`; `root` is None for what needs no raw files."""
+    raw: str | None = None
+    """The folder that `root` must be or hold, in its official layout; None if nothing is read from disk."""
+    get: str = ""
+    """How to get the raw files."""
+
+
+def find_folder(root: Path, names: tuple[str, ...], holds: str, get: str) -> Path:
+    """The first of root, root/name, ... in which the file `holds` lies."""
+    for folder in (root, *(root / name for name in names)):
+        if (folder / holds).is_file():
+            return folder
+    raise InputError(
+        f"{root} holds no {names[0] if names else ''}/{holds}, so it is not the raw folder in its official layout. {get}"
+    )
+
+
+def provenance(dataset: str, root: Path, files: list[Path], **options: Any) -> dict[str, Any]:
+    """What goes into the store's header: dataset, options, and name and size of each raw file."""
+    sizes = {str(path.relative_to(root)): path.stat().st_size for path in files if path.exists()}
+    return {"source": dataset, "options": options, "raw_files": sizes}
