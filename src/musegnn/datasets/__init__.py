@@ -1,1 +1,3 @@
-"""Named graphs and raw files -> `GraphSource`."""
+"""Named graphs and raw files: `load("debian")`, `load("ogbn-arxiv", root=...)`."""
+
+from musegnn.datasets.base import Dataset as Dataset

@@ -1,6 +1,6 @@
 """What a dataset is to the rest: a name, a line about it, and a function from raw files to a `GraphSource`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,20 @@ def find_folder(root: Path, names: tuple[str, ...], holds: str, get: str) -> Pat
     for folder in (root, *(root / name for name in names)):
         if (folder / holds).is_file():
             return folder
-    raise InputError(
-        f"{root} holds no {names[0] if names else ''}/{holds}, so it is not the raw folder in its official layout. {get}"
-    )
+    looked_for = " or ".join(f"{name}/{holds}" for name in names) or holds
+    raise InputError(f"{root} holds no {looked_for}: it is not the raw folder in its official layout. {get}")
 
 
-def provenance(dataset: str, root: Path, files: list[Path], **options: Any) -> dict[str, Any]:
+def find_files(folder: Path, names: Iterable[str], get: str) -> list[Path]:
+    """The paths of files that must all be there; the first missing one is named."""
+    paths = [folder / name for name in names]
+    for path in paths:
+        if not path.is_file():
+            raise InputError(f"{path} is missing: the raw folder is not complete. {get}")
+    return paths
+
+
+def provenance(dataset: str, root: Path, files: Iterable[Path], **options: Any) -> dict[str, Any]:
     """What goes into the store's header: dataset, options, and name and size of each raw file."""
     sizes = {str(path.relative_to(root)): path.stat().st_size for path in files if path.exists()}
     return {"source": dataset, "options": options, "raw_files": sizes}

@@ -1,0 +1,41 @@
+"""Figures with their origin: `results.json` holds them, `RESULTS.md` is made from it by `render.py`."""
+
+import json
+import os
+import platform
+import subprocess
+from datetime import date
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results.json"
+
+
+def hardware() -> str:
+    """Processor, cores and memory, in words."""
+    model = next(
+        (line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+        platform.machine(),
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{model}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB"
+
+
+def commit() -> str:
+    """The commit measured; a tree with changes is marked."""
+    described = ["git", "-C", str(FOLDER), "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(described, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def record(figures: list[dict[str, object]], command: str) -> None:
+    """Put figures (name, data, value, unit) into results.json, in place of older ones of that name and data."""
+    origin = {
+        "command": command,
+        "hardware": hardware(),
+        "commit": commit(),
+        "date": date.today().isoformat(),
+    }
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    fresh = {(figure["name"], figure["data"]) for figure in figures}
+    kept = [figure for figure in known if (figure["name"], figure["data"]) not in fresh]
+    RESULTS.write_text(json.dumps(kept + [figure | origin for figure in figures], indent=1) + "\n")

@@ -1,0 +1,133 @@
+"""`muse import`: raw files -> graph store."""
+
+import ast
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from musegnn.cli import show
+from musegnn.datasets import catalog, own
+from musegnn.errors import InputError
+from musegnn.graph import Graph, GraphSource
+from musegnn.graph.building import estimate, free_bytes
+from musegnn.graph.csr import DEFAULT_MEMORY
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def import_(
+    source: Annotated[str, typer.Argument(help="A dataset (`muse info` lists them) or a file of edges.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the graph store to write.")],
+    root: Annotated[Path | None, typer.Option(help="Folder with a dataset's raw files.")] = None,
+    nodes: Annotated[
+        Path | None, typer.Option(help="Own data: node ids in order; may hold label, split.")
+    ] = None,
+    features: Annotated[Path | None, typer.Option(help="Own data: one row of numbers per node.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Own data: the class of each node.")] = None,
+    split: Annotated[Path | None, typer.Option(help="Own data: train, valid or test for each node.")] = None,
+    named: Annotated[
+        bool, typer.Option("--named", help="Own data: ids are names, even if they are digits.")
+    ] = False,
+    topology: Annotated[bool, typer.Option("--topology", help="Leave a dataset's features out.")] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Option of a dataset, as in --set seed=1.", metavar="KEY=VALUE"),
+    ] = None,
+    memory: Annotated[str, typer.Option(help="Memory to use at most, roughly.", metavar="SIZE")] = "1G",
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads; all cores if not given.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--estimate", help="Print time and disk needed, then stop.")
+    ] = False,
+) -> None:
+    """Read raw files into a graph store, in bounded memory.
+
+    Examples: `muse import ogbn-arxiv --root raw --out arxiv`, `muse import edges.csv --labels labels.csv
+    --features x.npy --out mine`, `muse import arxiv-shaped --set scale=0.1 --out small`.
+    """
+    described = _described(
+        source,
+        own_files={"nodes": nodes, "features": features, "labels": labels, "split": split},
+        named=named,
+        root=root,
+        topology=topology,
+        options=_options(settings or []),
+    )
+    budget = _bytes(memory)
+    _print_plan(described, out)
+    if dry_run:
+        return
+    started = time.monotonic()
+    graph = Graph.from_source(described, out, overwrite=overwrite, memory=budget, workers=workers)
+    assert graph.stored is not None
+    print(
+        f"Wrote {out}: {graph.num_nodes:,} nodes, {graph.num_edges // 2:,} undirected edges, "
+        f"{show.size(graph.stored.num_bytes)} in {show.duration(time.monotonic() - started)}."
+    )
+    print(f"Next: muse info {out}")
+
+
+def _described(
+    source: str,
+    *,
+    own_files: dict[str, Path | None],
+    named: bool,
+    root: Path | None,
+    topology: bool,
+    options: dict[str, Any],
+) -> GraphSource:
+    is_file = Path(source).suffix != "" or Path(source).exists()
+    if source.lower() in (name.lower() for name in catalog.CATALOG):
+        is_file = False
+    if not is_file:
+        given = [f"--{name}" for name, path in own_files.items() if path is not None] + ["--named"] * named
+        if given and source.lower() in (name.lower() for name in catalog.CATALOG):
+            raise InputError(f"{given[0]} belongs to own data; {source} brings its own. Leave it out.")
+        return catalog.source(source, root, features=not topology, **options)
+    unfit = ["--root"] * (root is not None) + ["--topology"] * topology + ["--set"] * bool(options)
+    if unfit:
+        raise InputError(f"{unfit[0]} belongs to a dataset, but {source} is a file. Leave it out.")
+    return own.read(Path(source), **own_files, named=named)
+
+
+def _print_plan(described: GraphSource, out: Path) -> None:
+    needs = estimate(described)
+    if needs is None:
+        print(f"Importing {described.name} (its size is not known beforehand).")
+        return
+    free = show.size(free_bytes(out.absolute()))
+    print(
+        f"Importing {described.name}: {described.num_nodes:,} nodes, about {described.num_edges:,} edges. "
+        f"Needs at most {show.size(needs.store_bytes)} of disk and {show.size(needs.scratch_bytes)} more "
+        f"while sorting ({free} free), about {show.duration(needs.seconds)}."
+    )
+
+
+def _options(settings: list[str]) -> dict[str, Any]:
+    options = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not (key.isidentifier() and equals):
+            raise InputError(f"--set takes KEY=VALUE, got {setting!r}. For example --set seed=1.")
+        try:
+            options[key] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            options[key] = text
+    return options
+
+
+def _bytes(text: str) -> int:
+    number, unit = text.rstrip("BbIi"), ""
+    if number and number[-1].upper() in _UNITS:
+        number, unit = number[:-1], number[-1].upper()
+    try:
+        budget = int(float(number) * _UNITS[unit])
+    except ValueError:
+        raise InputError(f"--memory must be a size such as 500M or 2G, got {text!r}.") from None
+    if budget < 1 << 24:
+        raise InputError(
+            f"--memory must be at least 16M, got {text!r}. The default is {DEFAULT_MEMORY >> 30}G."
+        )
+    return budget

@@ -1,0 +1,37 @@
+"""How the commands print: sizes, durations, aligned lines and small bars, on a terminal and in a pipe."""
+
+BAR_WIDTH = 30
+
+
+def size(num_bytes: float) -> str:
+    """1234567 -> '1.2 MB'."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """75 -> '1 min 15 s'."""
+    if seconds < 1:
+        return "under a second"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
+
+
+def line(label: str, *values: str) -> None:
+    """One aligned line."""
+    print(f"{label:<12}  {'  '.join(values)}".rstrip())
+
+
+def bars(rows: list[tuple[str, int]]) -> None:
+    """A bar for each row, the longest one full width; zero draws none."""
+    largest = max((count for _, count in rows), default=0)
+    width = max((len(label) for label, _ in rows), default=0)
+    for label, count in rows:
+        length = -(-BAR_WIDTH * count // largest) if largest else 0
+        print(f"  {label:>{width}}  {'█' * length:<{BAR_WIDTH}}  {count:,}")
