@@ -1,12 +1,14 @@
-"""What a dataset is to the rest: a name, a line about it, and a function from raw files to a `GraphSource`."""
+"""A dataset: a name, a line about it, and a function from raw files to a `GraphSource`."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from musegnn.errors import InputError
-from musegnn.graph import GraphSource
+from musegnn.graph import GraphSource, checks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +42,15 @@ def find_files(folder: Path, names: Iterable[str], get: str) -> list[Path]:
         if not path.is_file():
             raise InputError(f"{path} is missing: the raw folder is not complete. {get}")
     return paths
+
+
+def place_labels(values: np.ndarray, num_classes: int, num_nodes: int, first: int = 0) -> np.ndarray:
+    """Labels of all nodes in two bytes each: `values` from node `first` on, -1 before and behind them."""
+    labels = np.full(num_nodes, -1, dtype=np.int16)
+    for block in checks.labels(values, len(values), num_classes):
+        labels[first : first + len(block)] = block
+        first += len(block)
+    return labels
 
 
 def provenance(dataset: str, root: Path, files: Iterable[Path], **options: Any) -> dict[str, Any]:

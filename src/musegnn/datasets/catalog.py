@@ -5,8 +5,13 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from musegnn.datasets import debian, igb, mag240m, ogb, planetoid, synthetic
 from musegnn.datasets.base import Dataset
+from musegnn.datasets.debian import DATASETS as DEBIAN
+from musegnn.datasets.igb import DATASETS as IGB
+from musegnn.datasets.mag240m import DATASETS as MAG240M
+from musegnn.datasets.ogb import DATASETS as OGB
+from musegnn.datasets.planetoid import DATASETS as PLANETOID
+from musegnn.datasets.synthetic import DATASETS as SYNTHETIC
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph, GraphSource
 from musegnn.graph.building import estimate
@@ -14,9 +19,7 @@ from musegnn.graph.csr import DEFAULT_MEMORY
 from musegnn.memory import total_memory
 
 CATALOG: dict[str, Dataset] = {
-    dataset.name: dataset
-    for room in (debian, planetoid, ogb, mag240m, igb, synthetic)
-    for dataset in room.DATASETS
+    dataset.name: dataset for dataset in (*DEBIAN, *PLANETOID, *OGB, *MAG240M, *IGB, *SYNTHETIC)
 }
 
 

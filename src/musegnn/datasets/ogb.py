@@ -1,7 +1,7 @@
 """ogbn-arxiv, ogbn-products and ogbn-papers100M, as the Open Graph Benchmark ships them.
 
-The first two are gzipped CSV, the third is two `.npz`. What the ogb package adds to the folder when it is used
-(`processed/`, `split_dict.pt`) are pickles and is never opened.
+The first two are gzipped CSV, the third is two `.npz`. What the ogb package adds to the folder when it is
+used (`processed/`, `split_dict.pt`) are pickles and are never opened.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +20,29 @@ from musegnn.graph import EdgeChunk, FeatureSource, GraphSource
 from musegnn.graph.source import stored_dtype
 
 PARTS = ("train", "valid", "test")
+NPZ_FILES = ("data.npz", "node-label.npz")
+CSV_FILES = ("edge.csv.gz", "num-node-list.csv.gz", "num-edge-list.csv.gz", "node-label.csv.gz")
+CSV_FEATURES = "node-feat.csv.gz"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """What tells one dataset's folder from another's."""
+
+    name: str
+    about: str
+    folders: tuple[str, str]
+    """The folder's name as the ogb package gives it, and inside the zip."""
+    split: str
+    """Folder of the official split."""
+    num_classes: int
+    directed: bool
+    binary: bool = False
+
+    @property
+    def get(self) -> str:
+        """How to get the raw files."""
+        return f"Download http://snap.stanford.edu/ogb/data/nodeproppred/{self.folders[1]}.zip and unpack it."
 
 
 class Content(NamedTuple):
@@ -32,37 +55,15 @@ class Content(NamedTuple):
     labels: np.ndarray
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
-    """What tells one dataset's folder from another's."""
-
-    name: str
-    about: str
-    folders: tuple[str, str]
-    """The folder's name as the ogb package gives it, and inside the zip."""
-    content: Callable[[Path, bool], Content]
-    raw_files: tuple[str, ...]
-    feature_files: tuple[str, ...] = ()
-    split: str
-    """The official split's folder."""
-    num_classes: int
-    directed: bool
-
-    @property
-    def get(self) -> str:
-        """How to get the raw files."""
-        zip_name = f"{self.folders[1]}.zip"
-        return f"Download http://snap.stanford.edu/ogb/data/nodeproppred/{zip_name} and unpack it."
-
-
 def read(layout: Layout, root: Path, features: bool = True) -> GraphSource:
     """One of the three; `root` is the dataset's folder or the folder around it."""
-    folder = find_folder(root, layout.folders, f"raw/{layout.raw_files[0]}", layout.get)
-    raw_names = [f"raw/{name}" for name in (*layout.raw_files, *(layout.feature_files if features else ()))]
-    split_names = [f"split/{layout.split}/{part}.csv.gz" for part in PARTS]
-    raw_paths = find_files(folder, raw_names, layout.get)
-    split_paths = find_files(folder, split_names, layout.get)
-    content = layout.content(folder / "raw", features)
+    names = NPZ_FILES if layout.binary else (*CSV_FILES, CSV_FEATURES) if features else CSV_FILES
+    folder = find_folder(root, layout.folders, f"raw/{names[0]}", layout.get)
+    raw_files = find_files(folder / "raw", names, layout.get)
+    split_files = find_files(
+        folder / "split" / layout.split, (f"{part}.csv.gz" for part in PARTS), layout.get
+    )
+    content = (_read_npz if layout.binary else _read_csv)(folder / "raw", features)
     return GraphSource(
         name=layout.name,
         edges=content.edges,
@@ -70,16 +71,16 @@ def read(layout: Layout, root: Path, features: bool = True) -> GraphSource:
         num_edges=content.num_edges,
         features=content.features,
         labels=content.labels,
-        split={part: _column(path) for part, path in zip(PARTS, split_paths, strict=True)},
+        split={part: _column(path) for part, path in zip(PARTS, split_files, strict=True)},
         num_classes=layout.num_classes,
         keep_direction=layout.directed,
-        provenance=provenance(layout.name, folder, raw_paths + split_paths, features=features),
+        provenance=provenance(layout.name, folder, raw_files + split_files, features=features),
     )
 
 
-def _csv_content(raw: Path, features: bool) -> Content:
+def _read_csv(raw: Path, features: bool) -> Content:
     path = raw / "edge.csv.gz"
-    num_edges = _number(raw / "num-edge-list.csv.gz")
+    num_edges = _single(_column(raw / "num-edge-list.csv.gz"), "num-edge-list.csv.gz")
 
     def edges() -> Iterator[EdgeChunk]:
         count = 0
@@ -90,24 +91,23 @@ def _csv_content(raw: Path, features: bool) -> Content:
 
     return Content(
         edges=edges,
-        num_nodes=_number(raw / "num-node-list.csv.gz"),
+        num_nodes=_single(_column(raw / "num-node-list.csv.gz"), "num-node-list.csv.gz"),
         num_edges=num_edges,
-        features=_csv_features(raw / "node-feat.csv.gz") if features else None,
+        features=_csv_features(raw / CSV_FEATURES) if features else None,
         labels=_column(raw / "node-label.csv.gz"),
     )
 
 
-def _npz_content(raw: Path, features: bool) -> Content:
+def _read_npz(raw: Path, features: bool) -> Content:
     path = raw / "data.npz"
     edge_index = NpzMember(path, "edge_index")
-    num_nodes, num_edges = (
-        _single(NpzMember(path, name).read(), f"{path}, member {name},")
-        for name in ("num_nodes_list", "num_edges_list")
-    )
-    _check_count(path, max(edge_index.shape), num_edges)
+    if len(edge_index.shape) != 2 or edge_index.shape[0] != 2:
+        raise InputError(f"{path}, member edge_index, must have shape (2, edges), got {edge_index.shape}.")
+    num_edges = _single(NpzMember(path, "num_edges_list").read(), f"{path}, member num_edges_list,")
+    _check_count(path, edge_index.shape[1], num_edges)
     return Content(
         edges=lambda: (EdgeChunk(source, target) for source, target in edge_index.pairs()),
-        num_nodes=num_nodes,
+        num_nodes=_single(NpzMember(path, "num_nodes_list").read(), f"{path}, member num_nodes_list,"),
         num_edges=num_edges,
         features=_npz_features(NpzMember(path, "node_feat")) if features else None,
         labels=NpzMember(raw / "node-label.npz", "node_label").read(),
@@ -116,9 +116,9 @@ def _npz_content(raw: Path, features: bool) -> Content:
 
 def _csv_features(path: Path) -> FeatureSource:
     with open_text(path) as file:
-        num_columns = file.readline().count(b",") + 1
+        dim = file.readline().count(b",") + 1
     return FeatureSource(
-        dim=num_columns, dtype=np.float32, blocks=lambda topology: number_rows(path, np.float32, num_columns)
+        dim=dim, dtype=np.float32, blocks=lambda topology: number_rows(path, np.float32, num_columns=dim)
     )
 
 
@@ -136,10 +136,6 @@ def _column(path: Path) -> np.ndarray:
     return np.concatenate([np.empty(0, np.int64), *blocks])
 
 
-def _number(path: Path) -> int:
-    return _single(_column(path), str(path))
-
-
 def _single(values: np.ndarray, what: str) -> int:
     if values.size != 1:
         raise InputError(f"{what} has {values.size} numbers; one graph has one. Download the dataset again.")
@@ -148,19 +144,16 @@ def _single(values: np.ndarray, what: str) -> int:
 
 def _check_count(path: Path, count: int, expected: int) -> None:
     if count != expected:
-        raise InputError(f"{path} has {count} edges, but must have {expected}. Download the dataset again.")
+        raise InputError(
+            f"{path} has {count} edges, but the files beside it say {expected}. Download the dataset again."
+        )
 
-
-CSV_FILES = ("edge.csv.gz", "num-node-list.csv.gz", "num-edge-list.csv.gz", "node-label.csv.gz")
 
 LAYOUTS = (
     Layout(
         name="ogbn-arxiv",
         about="arXiv papers on computer science: 169 k nodes, 1.2 M citations, 40 subjects",
         folders=("ogbn_arxiv", "arxiv"),
-        content=_csv_content,
-        raw_files=CSV_FILES,
-        feature_files=("node-feat.csv.gz",),
         split="time",
         num_classes=40,
         directed=True,
@@ -169,22 +162,18 @@ LAYOUTS = (
         name="ogbn-products",
         about="Amazon products bought together: 2.4 M nodes, 62 M edges, 47 categories",
         folders=("ogbn_products", "products"),
-        content=_csv_content,
-        raw_files=CSV_FILES,
-        feature_files=("node-feat.csv.gz",),
         split="sales_ranking",
         num_classes=47,
         directed=False,
     ),
     Layout(
         name="ogbn-papers100M",
-        about="Microsoft Academic papers: 111 M nodes, 1.6 B citations, 172 arXiv subjects",
+        about="papers of the Microsoft Academic Graph: 111 M nodes, 1.6 B citations, 172 arXiv subjects",
         folders=("ogbn_papers100M", "papers100M-bin"),
-        content=_npz_content,
-        raw_files=("data.npz", "node-label.npz"),
         split="time",
         num_classes=172,
         directed=True,
+        binary=True,
     ),
 )
 
