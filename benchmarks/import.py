@@ -2,9 +2,8 @@
 
     python benchmarks/import.py [--edges 20 63 200] [--folder .benchmarks] [--record]
 
-Each size (in millions of directed edges) has a twentieth as many nodes and 64 float16 features each. The raw files
-are written first; then, in processes of their own, `np.load` + copy, and the import into a graph store. Peak memory
-is anonymous memory, sampled every 20 ms: pages of mapped files are the page cache's.
+Each size (in millions of directed edges) has a twentieth as many nodes and 64 float16 features each. The raw
+files are written first; then, in processes of their own, `np.load` + copy, and the import into a graph store.
 """
 
 import argparse
@@ -12,11 +11,11 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
+from measure import Peak
 from record import record
 
 DIM = 64
@@ -54,33 +53,15 @@ def import_(folder: Path) -> dict[str, float]:
     """The import, as `muse import edges.npy --features features.npy` does it."""
     from musegnn.datasets import own
     from musegnn.graph import Graph
-    from musegnn.memory import anonymous_memory
 
-    peak, done = anonymous_memory(), threading.Event()
-
-    def watch() -> None:
-        nonlocal peak
-        while not done.wait(0.02):
-            peak = max(peak, anonymous_memory())
-
-    threading.Thread(target=watch, daemon=True).start()
-    started = time.perf_counter()
-    graph = Graph.from_source(
-        own.read(folder / "edges.npy", features=folder / "features.npy"), folder / "graph"
-    )
-    seconds = time.perf_counter() - started
-    done.set()
+    with Peak() as peak:
+        source = own.read(folder / "edges.npy", features=folder / "features.npy", keep_direction=False)
+        graph = Graph.from_source(source, folder / "graph")
     assert graph.stored is not None
     started = time.perf_counter()
     Graph.open(folder / "graph")
     opened = time.perf_counter() - started
-    return {
-        "seconds": seconds,
-        "peak": peak,
-        "entries": graph.num_edges,
-        "store": graph.stored.num_bytes,
-        "open": opened,
-    }
+    return {"seconds": peak.seconds, "peak": peak.bytes, "store": graph.stored.num_bytes, "open": opened}
 
 
 def in_process(function: str, folder: Path) -> dict[str, float]:

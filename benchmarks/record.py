@@ -28,7 +28,7 @@ def commit() -> str:
 
 
 def record(figures: list[dict[str, object]], command: str) -> None:
-    """Put figures (name, data, value, unit) into results.json, in place of older ones of that name and data."""
+    """Put figures (name, data, value, unit) into results.json, in place of older ones of that data."""
     origin = {
         "command": command,
         "hardware": hardware(),

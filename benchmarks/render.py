@@ -7,8 +7,8 @@ from record import FOLDER, RESULTS
 TARGET = FOLDER / "RESULTS.md"
 HEAD = """# Results
 
-Made from `results.json` by `make results`; not edited by hand. Each figure stands with the command that measures
-it again. The machines are shared: ratios within one run mean more than seconds.
+Made from `results.json` by `make results`, never edited. Each figure stands with the command that measures it
+again. The machines are shared: ratios within one run mean more than seconds.
 """
 
 

@@ -89,7 +89,8 @@ def _described(
     unfit = ["--root"] * (root is not None) + ["--topology"] * topology + ["--set"] * bool(options)
     if unfit:
         raise InputError(f"{unfit[0]} belongs to a dataset, but {source} is a file. Leave it out.")
-    return own.read(Path(source), **own_files, named=named)
+    nodes, features, labels, split = own_files.values()
+    return own.read(Path(source), nodes=nodes, features=features, labels=labels, split=split, named=named)
 
 
 def _print_plan(described: GraphSource, out: Path) -> None:

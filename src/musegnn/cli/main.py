@@ -3,8 +3,8 @@
 import difflib
 import sys
 import warnings
+from typing import Any, cast
 
-import click
 import typer
 
 from musegnn.cli import doctor, import_, info
@@ -12,10 +12,13 @@ from musegnn.errors import InputError
 from musegnn.progress import show_progress
 from musegnn.version import __version__
 
+# Typer brings its own copy of click from 0.17 on, so click's classes are taken from Typer's public ones.
+_UsageError = typer.BadParameter.__bases__[0]
+_ClickError = cast(type[Exception], _UsageError.__bases__[0])
+
 app = typer.Typer(
     name="muse",
     help="Train deep graph neural networks whose layers are descent steps on an energy.",
-    no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -26,10 +29,19 @@ app.command("info")(info.info)
 app.command("doctor")(doctor.doctor)
 
 
+def _print_version(wanted: bool) -> bool:
+    if wanted:
+        print(f"musegnn {__version__}")
+        raise typer.Exit
+    return wanted
+
+
 @app.callback()
 def options(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
-    version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and stop.", is_eager=True, callback=_print_version
+    ),
 ) -> None:
     """Train deep graph neural networks whose layers are descent steps on an energy."""
     show_progress(not quiet)
@@ -37,22 +49,16 @@ def options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 2 bad input, 1 our own fault, 130 interrupted."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if "--version" in arguments[:1]:
-        print(f"musegnn {__version__}")
-        return 0
-    warnings.showwarning = _show_warning
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     command = typer.main.get_command(app)
     try:
         command.main(arguments, prog_name="muse", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
-        return 0
-    except click.UsageError as error:
+    except InputError as error:
+        return _fail(str(error))
+    except _ClickError as error:
         return _fail(_usage_line(error, command))
-    except (InputError, click.ClickException) as error:
-        return _fail(error.format_message() if isinstance(error, click.ClickException) else str(error))
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         print("muse: interrupted; nothing half-written was kept.", file=sys.stderr)
         return 130
     except BrokenPipeError:
@@ -67,14 +73,13 @@ def _fail(message: str) -> int:
     return 2
 
 
-def _usage_line(error: click.UsageError, command: click.Command) -> str:
-    path = error.ctx.command_path if error.ctx is not None else "muse"
-    message = error.format_message()
-    if isinstance(command, click.Group) and message.startswith("No such command"):
-        wanted = message.split("'")[1] if "'" in message else ""
-        near = difflib.get_close_matches(wanted, command.commands, n=1, cutoff=0.4)
-        message += f" Did you mean {near[0]}?" if near else ""
-    return f"{message} See `{path} --help`."
+def _usage_line(error: Any, command: Any) -> str:
+    message = error.format_message().rstrip(".")
+    if message.startswith("No such command") and "Did you mean" not in message:
+        near = difflib.get_close_matches(message.split("'")[1], command.commands, n=1, cutoff=0.4)
+        message += f". Did you mean {near[0]!r}?" if near else ""
+    context = getattr(error, "ctx", None)
+    return f"{message}. See `{context.command_path if context else 'muse'} --help`.".replace("?.", "?")
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
