@@ -4,10 +4,10 @@ import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from musegnn.errors import InputError
 from musegnn.graph import checks
@@ -21,6 +21,7 @@ INDEX_LIMIT = 1 << 31
 """Node ids are int32 below this many nodes, int64 above."""
 
 
+@runtime_checkable
 class ArraySink(Protocol):
     """Takes the rows of one array."""
 
@@ -33,6 +34,7 @@ class ArraySink(Protocol):
         ...
 
 
+@runtime_checkable
 class GraphSink(Protocol):
     """Where a graph's arrays go: a `FolderWriter`, or a `MemoryWriter`."""
 
@@ -51,6 +53,7 @@ class _MemoryArray:
         self._blocks: list[np.ndarray] = []
 
     def append(self, rows: np.ndarray) -> None:
+        assert rows.shape[1:] == self._empty.shape[1:], (rows.shape, self._empty.shape)
         self._blocks.append(rows.astype(self._empty.dtype, copy=False))
 
     def written(self) -> np.ndarray:
@@ -85,12 +88,9 @@ def build(
     num_nodes = source.num_nodes
     assert num_nodes is not None
 
-    indptr, indices = _write_adjacency(
-        source, sink, num_nodes, scratch=scratch, memory=memory, workers=workers
-    )
-    if source.features is not None:
-        _write_features(source.features, sink, num_nodes, indptr, indices)
-    labels = _write_labels(source, sink, num_nodes)
+    # What is short comes first: a wrong label is found before hours of sorting, not after.
+    num_classes = checks.num_classes(source.num_classes, source.class_names)
+    labels = _write_labels(source.labels, sink, num_nodes, num_classes)
     split = None
     if source.split is not None:
         split = checks.split(source.split, num_nodes)
@@ -103,22 +103,38 @@ def build(
         for name, values in (("node_names", names.text), ("node_name_offsets", names.offsets)):
             sink.array(name, values.dtype).append(values)
             sink.finish(name)
-    return _attributes(source, num_nodes, labels)
+    if num_classes is None:
+        num_classes = 0 if labels is None else int(labels.max()) + 1
+    attributes = {
+        "num_nodes": num_nodes,
+        "num_classes": num_classes,
+        "class_names": checks.texts(source.class_names, "class_names"),
+        "relation_names": checks.texts(source.relation_names, "relation_names"),
+    }
+
+    indptr, indices = _write_adjacency(
+        source, sink, num_nodes, scratch=scratch, memory=memory, workers=workers
+    )
+    if source.features is not None:
+        _write_features(source.features, sink, num_nodes, indptr, indices)
+    return attributes
 
 
 def _count_nodes(source: GraphSource) -> int:
     if source.num_nodes is not None:
         return checks.num_nodes(source.num_nodes)
     largest = -1
+    num_edges = 0
     with progress("Counting nodes", source.num_edges or 0) as advance:
         for chunk in source.edges():
             for ends in (chunk.source, chunk.target):
-                if ends.dtype.kind in "iu" and len(ends):
-                    largest = max(largest, int(ends.max()))
+                checks.node_ids(ends)
+                largest = max(largest, int(ends.max())) if len(ends) else largest
+            num_edges += len(chunk.source)
             advance(len(chunk.source))
-    if largest < 0:
+    if num_edges == 0:
         raise InputError("The graph is empty: it has no edges and num_nodes is not given. Pass num_nodes.")
-    return checks.num_nodes(largest + 1)
+    return checks.num_nodes(max(largest, 0) + 1)
 
 
 def _write_adjacency(
@@ -135,6 +151,7 @@ def _write_adjacency(
         source.edges(),
         num_nodes,
         coded=coded,
+        num_relations=_num_relations(source),
         scratch=scratch,
         memory=memory,
         workers=workers,
@@ -169,6 +186,9 @@ def _write_features(
     num_rows = 0
     with progress("Writing features", num_nodes) as advance:
         for block in _row_blocks(source.blocks(Topology(indptr, indices, writer.written)), source.dim):
+            with np.errstate(over="ignore"):
+                # Before the check: what is finite in the raw file may be infinite in the store's type.
+                block = block.astype(source.dtype, copy=False)
             checks.finite(block, num_rows)
             writer.append(block)
             num_rows += len(block)
@@ -190,28 +210,15 @@ def _row_blocks(blocks: Iterable[np.ndarray], dim: int) -> Iterator[np.ndarray]:
             yield block[start : start + step]
 
 
-def _write_labels(source: GraphSource, sink: GraphSink, num_nodes: int) -> np.ndarray | None:
-    if source.labels is None:
+def _write_labels(
+    values: ArrayLike | None, sink: GraphSink, num_nodes: int, num_classes: int | None
+) -> np.ndarray | None:
+    if values is None:
         return None
-    num_classes = len(source.class_names) if source.class_names is not None else source.num_classes
     writer = sink.array("labels", np.int32)
-    for block in checks.labels(source.labels, num_nodes, num_classes):
+    for block in checks.labels(values, num_nodes, num_classes):
         writer.append(block)
     return sink.finish("labels")
-
-
-def _attributes(source: GraphSource, num_nodes: int, labels: np.ndarray | None) -> dict[str, Any]:
-    num_classes = source.num_classes
-    if source.class_names is not None:
-        num_classes = len(source.class_names)
-    elif num_classes is None:
-        num_classes = 0 if labels is None else int(labels.max()) + 1
-    return {
-        "num_nodes": num_nodes,
-        "num_classes": num_classes,
-        "class_names": None if source.class_names is None else list(source.class_names),
-        "relation_names": None if source.relation_names is None else list(source.relation_names),
-    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,7 +226,7 @@ class Estimate:
     """What importing a source will take, before it starts."""
 
     store_bytes: int
-    """Bytes of the finished store, at most: repeated edges make it smaller."""
+    """Bytes of the finished store without node names, at most: repeated edges make it smaller."""
     scratch_bytes: int
     """Bytes laid aside while sorting, at most, beside the store."""
     seconds: float
@@ -233,7 +240,8 @@ def estimate(source: GraphSource) -> Estimate | None:
     coded = source.keep_direction or source.relation_names is not None
     entries = 2 * source.num_edges
     id_bytes = 4 if source.num_nodes <= INDEX_LIMIT else 8
-    store = entries * (id_bytes + coded) + source.num_nodes * (8 + 4 + 1)
+    code_bytes = code_dtype(_num_relations(source)).itemsize if coded else 0
+    store = entries * (id_bytes + code_bytes) + 8 * (source.num_nodes + 1) + source.num_nodes * (4 + 1)
     if source.features is not None:
         store += source.num_nodes * source.features.dim * np.dtype(source.features.dtype).itemsize
     scratch = entries * (8 + 4 * coded)

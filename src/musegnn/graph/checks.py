@@ -19,7 +19,8 @@ _BLOCK_ROWS = 1 << 20
 
 def as_array(values: ArrayLike, what: str) -> np.ndarray:
     """A NumPy view of an array, a tensor or a list; mapped arrays stay mapped."""
-    if isinstance(values, np.ndarray):
+    # Not np.matrix, whose rows have two dimensions.
+    if isinstance(values, np.ndarray) and not isinstance(values, np.matrix):
         return values
     try:
         return np.asarray(values)
@@ -41,14 +42,37 @@ def edge_index(values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return array[0], array[1]
 
 
+def edge_lengths(chunk: EdgeChunk) -> None:
+    """Each edge has two ends and, where there are relations, one relation."""
+    num_edges = len(chunk.source)
+    if len(chunk.target) != num_edges:
+        raise InputError(f"{num_edges} sources but {len(chunk.target)} targets. Each edge needs both ends.")
+    if chunk.relation is not None:
+        relations(chunk.relation, num_edges)
+
+
+def relations(numbers: np.ndarray, num_edges: int) -> None:
+    """One integer for each edge."""
+    if numbers.shape != (num_edges,) or numbers.dtype.kind not in "iu":
+        raise InputError(
+            f"relation must be one integer per edge ({num_edges}), "
+            f"got shape {numbers.shape} of {numbers.dtype}. Number the relations from 0."
+        )
+
+
+def node_ids(values: np.ndarray) -> None:
+    """Integers; an empty list, which NumPy takes for floats, will do."""
+    if len(values) and values.dtype.kind not in "iu":
+        raise InputError(
+            f"edge_index must hold integers, got {values.dtype}. Convert it with .astype(np.int64)."
+        )
+
+
 def edge_chunk(chunk: EdgeChunk, num_nodes: int, first_edge: int) -> tuple[np.ndarray, np.ndarray]:
     """The ends of some edges as int64, once they are integers inside [0, num_nodes)."""
     ends = []
     for what, values in (("source", chunk.source), ("target", chunk.target)):
-        if values.dtype.kind not in "iu":
-            raise InputError(
-                f"edge_index must hold integers, got {values.dtype}. Convert it with .astype(np.int64)."
-            )
+        node_ids(values)
         if len(values):
             low, high = int(values.min()), int(values.max())
             if low < 0 or high >= num_nodes:
@@ -58,8 +82,6 @@ def edge_chunk(chunk: EdgeChunk, num_nodes: int, first_edge: int) -> tuple[np.nd
                     f"[0, {num_nodes - 1}]. Check the ids, or pass a larger num_nodes."
                 )
         ends.append(values.astype(np.int64, copy=False))
-    if len(ends[0]) != len(ends[1]):
-        raise InputError(f"{len(ends[0])} sources but {len(ends[1])} targets. Each edge needs both ends.")
     return ends[0], ends[1]
 
 
@@ -71,6 +93,32 @@ def num_nodes(count: Any) -> int:
         raise InputError(
             f"num_nodes is {count}; a graph must have between 1 and {MAX_NODES - 1:,} nodes. Check the input."
         )
+    return int(count)
+
+
+def num_rows(values: Any, what: str) -> int:
+    """The length of something that has one row for each node."""
+    try:
+        return len(values)
+    except TypeError as error:
+        raise InputError(f"{what} must have one row for each node ({error}). Pass an array.") from error
+
+
+def num_workers(count: Any) -> int:
+    """At least one thread works."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InputError(f"workers must be a whole number, 1 or more, got {count!r}.")
+    return count
+
+
+def num_classes(count: Any, class_names: Sequence[str] | None) -> int | None:
+    """As given, or as many as there are names; None if the labels are to say it."""
+    if count is None:
+        return None if class_names is None else len(class_names)
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
+        raise InputError(f"num_classes must be a whole number, 0 or more, got {count!r}. Leave it out.")
+    if class_names is not None:
+        names(class_names, int(count), "class_names")
     return int(count)
 
 
@@ -86,7 +134,9 @@ def features(values: ArrayLike, count: int) -> np.ndarray:
         raise InputError(
             f"features has {len(array)} rows, but the graph has {count} nodes. Give each node one row."
         )
-    return array.astype(stored_dtype(array.dtype), copy=False)
+    # What float32 cannot hold becomes infinite, and `finite` finds it.
+    with np.errstate(over="ignore"):
+        return array.astype(stored_dtype(array.dtype), copy=False)
 
 
 def finite(rows: np.ndarray, first_row: int) -> None:
@@ -103,7 +153,7 @@ def finite(rows: np.ndarray, first_row: int) -> None:
             column = int(np.flatnonzero(~np.isfinite(block[row]))[0])
             raise InputError(
                 f"features row {first_row + start + row} has {block[row, column]} in column {column}; every "
-                "feature must be finite. Replace or drop such values before importing."
+                f"feature must be finite as {block.dtype}. Replace or drop such values before importing."
             )
 
 
@@ -124,7 +174,9 @@ def labels(values: ArrayLike, count: int, num_classes: int | None) -> Iterator[n
     limit = np.iinfo(np.int32).max if num_classes is None else num_classes
     for start in range(0, count, _BLOCK_ROWS):
         block = array[start : start + _BLOCK_ROWS]
-        whole = np.where(np.isnan(block), -1, block) if block.dtype.kind == "f" else block
+        # float64, since float16 cannot hold the limit.
+        is_float = block.dtype.kind == "f"
+        whole = np.where(np.isnan(block), -1, block.astype(np.float64)) if is_float else block
         is_bad = (whole < -1) | (whole >= limit) | (whole != np.floor(whole))
         if is_bad.any():
             row = int(np.flatnonzero(is_bad)[0])
@@ -153,7 +205,7 @@ def split(values: ArrayLike | dict[str, ArrayLike], count: int) -> Int8[np.ndarr
 
 
 def _split_from_ids(parts: dict[str, ArrayLike], count: int) -> Int8[np.ndarray, " nodes"]:
-    unknown = sorted(set(parts) - set(SPLITS))
+    unknown = [name for name in parts if name not in SPLITS]
     if unknown:
         raise InputError(f"split has the part {unknown[0]!r}; allowed are {', '.join(SPLITS)}.")
     result = np.full(count, -1, dtype=np.int8)
@@ -173,7 +225,8 @@ def _split_from_ids(parts: dict[str, ArrayLike], count: int) -> Int8[np.ndarray,
 def _split_ids(array: np.ndarray, name: str, count: int) -> Int64[np.ndarray, " ids"]:
     if array.dtype == bool and array.shape == (count,):
         return np.flatnonzero(array)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+    # An empty list is an array of floats to NumPy.
+    if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
         raise InputError(
             f"split {name!r} must be node ids or a mask of {count} nodes, "
             f"got shape {array.shape} of {array.dtype}."
@@ -199,3 +252,13 @@ def names(values: Sequence[str], count: int, what: str) -> None:
     """One name for each."""
     if len(values) != count:
         raise InputError(f"{what} has {len(values)} names for {count}. Give each exactly one.")
+
+
+def texts(values: Sequence[str] | None, what: str) -> list[str] | None:
+    """Names that the header can hold."""
+    if values is None:
+        return None
+    for i, value in enumerate(values):
+        if not isinstance(value, str):
+            raise InputError(f"{what}[{i}] is {value!r}; a name must be a str. Convert it with str().")
+    return [str(value) for value in values]

@@ -42,6 +42,7 @@ def csr_rows(
     num_nodes: int,
     *,
     coded: bool,
+    num_relations: int = relation.MAX_RELATIONS,
     scratch: Path | None = None,
     memory: int = DEFAULT_MEMORY,
     workers: int = 1,
@@ -56,7 +57,9 @@ def csr_rows(
     spill = Spill(num_nodes, coded=coded, folder=scratch, max_entries=max(1, share // BYTES_PER_ENTRY))
     with ThreadPoolExecutor(workers) as pool:
         with progress("Reading edges", num_edges or 0) as advance:
-            pieces = _checked(chunks, num_nodes, coded, max(1, share // BYTES_PER_EDGE))
+            pieces = _checked(
+                chunks, num_nodes, num_relations if coded else None, max(1, share // BYTES_PER_EDGE)
+            )
             for keys, codes, bounds, count in _in_order(pool, spill.partition, pieces, workers):
                 spill.append(keys, codes, bounds)
                 advance(count)
@@ -176,19 +179,24 @@ class Spill:
                 (self.folder / name).unlink(missing_ok=True)
 
 
-def _checked(chunks: Iterable[EdgeChunk], num_nodes: int, coded: bool, max_edges: int) -> Iterator[_Piece]:
+def _checked(
+    chunks: Iterable[EdgeChunk], num_nodes: int, num_relations: int | None, max_edges: int
+) -> Iterator[_Piece]:
     """Chunks of at most `max_edges` edges, once their ids and relations are in range."""
     first_edge = 0
     for chunk in chunks:
+        checks.edge_lengths(chunk)
         for start in range(0, len(chunk.source), max_edges):
             part = slice(start, start + max_edges)
             ends = EdgeChunk(chunk.source[part], chunk.target[part])
             source, target = checks.edge_chunk(ends, num_nodes, first_edge + start)
             code = None
-            if coded:
+            if num_relations is not None:
                 # Without relations, keeping the direction is keeping relation 0.
                 zeros = np.zeros(len(source), dtype=np.uint32)
-                code = relation.encode(zeros if chunk.relation is None else chunk.relation[part])
+                code = relation.encode(
+                    zeros if chunk.relation is None else chunk.relation[part], num_relations
+                )
             yield _Piece(source, target, code)
         first_edge += len(chunk.source)
 

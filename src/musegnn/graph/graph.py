@@ -16,6 +16,7 @@ from musegnn.errors import InputError, StoreError
 from musegnn.graph import building, checks, interop
 from musegnn.graph.csr import DEFAULT_MEMORY, default_workers
 from musegnn.graph.names import Names
+from musegnn.graph.relation import check as check_relations
 from musegnn.graph.source import FeatureSource, GraphSource
 from musegnn.graph.structure import check_structure
 from musegnn.store import ArraySpec, FolderWriter, Header, StoredFolder, digest_array
@@ -115,11 +116,12 @@ class Graph:
         sources, targets = checks.edge_index(edge_index)
         numbers, relation_names = _relations(relation, relation_names, len(sources))
         if num_nodes is None:
-            known = next((values for values in (features, labels, node_names) if values is not None), None)
-            num_nodes = None if known is None else len(checks.as_array(known, "features"))
+            parts = {"features": features, "labels": labels, "node_names": node_names}
+            known = next((part for part, values in parts.items() if values is not None), None)
+            num_nodes = None if known is None else checks.num_rows(parts[known], known)
         rows = None
         if features is not None:
-            rows = checks.features(features, len(checks.as_array(features, "features")))
+            rows = checks.features(features, checks.num_nodes(num_nodes))
         source = GraphSource(
             name=name,
             edges=lambda: building.edges_of(sources, targets, numbers),
@@ -150,7 +152,7 @@ class Graph:
 
         With `out`, at most about `memory` bytes are held at once, however many edges and features there are.
         """
-        workers = default_workers() if workers is None else workers
+        workers = default_workers() if workers is None else checks.num_workers(workers)
         if out is None:
             sink = building.MemoryWriter()
             attributes = building.build(source, sink, scratch=None, memory=memory, workers=workers)
@@ -177,13 +179,12 @@ class Graph:
         header = stored.header
         try:
             name = str(header.provenance["name"])
-            graph = cls._assemble(stored.arrays, header.attributes, name, header.provenance, stored)
-            consistent = _is_consistent(graph, header.attributes["num_nodes"])
-        except (KeyError, TypeError) as error:
+            consistent = _is_consistent(stored.arrays, header.attributes)
+        except KeyError as error:
             raise StoreError(f"{stored.folder} lacks {error}: not a graph store. Write it again.") from error
         if not consistent:
             raise StoreError(f"{stored.folder} is damaged: its arrays do not fit each other. Write it again.")
-        return graph
+        return cls._assemble(stored.arrays, header.attributes, name, header.provenance, stored)
 
     def verify(self) -> None:
         """Read everything: digests against the header, then order, range and symmetry of the adjacency."""
@@ -276,14 +277,10 @@ def _relations(
             raise InputError("relation_names is given without relation. Pass the relation of each edge, too.")
         return None, None
     numbers = checks.as_array(relation, "relation")
-    if numbers.shape != (num_edges,) or numbers.dtype.kind not in "iu":
-        raise InputError(
-            f"relation must be one integer per edge ({num_edges}), "
-            f"got shape {numbers.shape} of {numbers.dtype}."
-        )
+    checks.relations(numbers, num_edges)
     if names is None:
-        count = 1 + int(numbers.max(initial=0))
-        names = [f"relation {r}" for r in range(count)]
+        check_relations(numbers)
+        names = [f"relation {r}" for r in range(1 + int(numbers.max(initial=0)))]
     elif len(numbers) and numbers.max() >= len(names):
         raise InputError(
             f"relation has the number {numbers.max()}, but relation_names has {len(names)} names. "
@@ -292,22 +289,48 @@ def _relations(
     return numbers, names
 
 
-def _is_consistent(graph: Graph, num_nodes: int) -> bool:
-    """Shapes fit each other and the ends of indptr are right; the values between are `verify`'s."""
-    rows = [
-        values
-        for values in (graph.features, graph.labels, graph.split, graph.node_names)
-        if values is not None
-    ]
+_DTYPES = {
+    "indptr": ("<i8",),
+    "indices": ("<i4", "<i8"),
+    "features": ("<f2", "<f4"),
+    "labels": ("<i4",),
+    "split": ("<i1",),
+    "relation": ("<u1", "<u2", "<u4"),
+    "node_names": ("<u1",),
+    "node_name_offsets": ("<i8",),
+}
+"""What docs/formats.md allows."""
+
+
+def _is_consistent(arrays: dict[str, np.ndarray], attributes: dict[str, Any]) -> bool:
+    """Types and shapes fit each other and offsets end right; the values between are `verify`'s."""
+    num_nodes, indptr, indices = attributes["num_nodes"], arrays["indptr"], arrays["indices"]
+    if type(num_nodes) is not int or num_nodes < 1:
+        return False
+    lengths = {"indptr": num_nodes + 1, "indices": len(indices), "relation": len(indices)}
+    if "node_names" in arrays:
+        text, offsets = arrays["node_names"], arrays["node_name_offsets"]
+        lengths |= {"node_names": len(text), "node_name_offsets": num_nodes + 1}
     return (
-        graph.indptr.dtype == np.int64
-        and graph.indptr.shape == (num_nodes + 1,)
-        and graph.indptr[0] == 0
-        and graph.indptr[-1] == len(graph.indices)
-        and graph.indices.ndim == 1
-        and all(len(values) == num_nodes for values in rows)
-        and (graph.relation is None or graph.relation.shape == graph.indices.shape)
+        all(
+            dtype_name(values.dtype) in _DTYPES[name]
+            and values.ndim == (2 if name == "features" else 1)
+            and len(values) == lengths.get(name, num_nodes)
+            for name, values in arrays.items()
+            if name in _DTYPES
+        )
+        and (indptr[0], indptr[-1]) == (0, len(indices))
+        and ("node_names" not in arrays or (offsets[0], offsets[-1]) == (0, len(text)))
+        and _names_fit(attributes)
     )
+
+
+def _names_fit(attributes: dict[str, Any]) -> bool:
+    num_classes, classes = attributes["num_classes"], attributes["class_names"]
+    for names in (classes, attributes["relation_names"]):
+        if names is not None and not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+            return False
+    return type(num_classes) is int and num_classes >= 0 and (classes is None or num_classes == len(classes))
 
 
 def _provenance(name: str, source: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,12 @@ def from_pyg(data: "Data") -> dict[str, Any]:
     """`edge_index`, `x`, `y`, `edge_type` and the three masks of a PyG `Data`."""
     if getattr(data, "edge_index", None) is None:
         raise InputError("The PyG object has no edge_index. Pass a homogeneous torch_geometric.data.Data.")
-    split = {part: as_array(data[mask], mask) for mask, part in _MASKS.items() if data.get(mask) is not None}
+    # Older files hold masks of 0 and 1 in uint8, which would be taken for node ids.
+    split = {
+        part: as_array(data[mask], mask).astype(bool)
+        for mask, part in _MASKS.items()
+        if data.get(mask) is not None
+    }
     for part, mask in split.items():
         if mask.ndim != 1:
             raise InputError(

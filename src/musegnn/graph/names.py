@@ -7,6 +7,9 @@ import numpy as np
 
 from musegnn.errors import InputError
 
+_PIECE = 1 << 24
+"""Bytes of text that `find` holds at once."""
+
 
 class Names(Sequence[str]):
     """A sequence of names over two arrays that may be mapped: `names[i]`, and `names.find(name)`.
@@ -23,7 +26,12 @@ class Names(Sequence[str]):
         """From Python strings; a name may not hold a newline."""
         if isinstance(names, Names):
             return names
-        encoded = [name.encode() for name in names]
+        try:
+            encoded = [name.encode() for name in names]
+        except (AttributeError, UnicodeEncodeError) as error:
+            raise InputError(
+                f"node_names must be text that UTF-8 can hold ({error}). Pass a str for each node."
+            ) from error
         for i, name in enumerate(encoded):
             if b"\n" in name:
                 raise InputError(f"node_names[{i}] holds a newline: {names[i]!r}. Take it out.")
@@ -51,11 +59,12 @@ class Names(Sequence[str]):
 
     def find(self, name: str) -> int:
         """The node of this name; scans the text, which takes about a second per gigabyte."""
-        line = name.encode() + b"\n"
+        # No name holds a newline, nor a surrogate (from an argument that is no UTF-8).
+        line = name.encode(errors="surrogatepass") + b"\n"
+        num_bytes = 0 if "\n" in name else len(self.text)
         # The text in pieces that overlap by one line, so that a mapped file is not read into memory at once.
-        step = 1 << 24
-        for start in range(0, len(self.text), step):
-            piece = self.text[max(0, start - 1) : start + step + len(line)].tobytes()
+        for start in range(0, num_bytes, _PIECE):
+            piece = self.text[max(0, start - 1) : start + _PIECE + len(line)].tobytes()
             piece = piece if start else b"\n" + piece
             at = piece.find(b"\n" + line)
             if at >= 0:

@@ -18,15 +18,22 @@ MAX_RELATIONS = 16
 """Two bits each, in 32."""
 
 
-def encode(relation: Integer[np.ndarray, " edges"]) -> UInt32[np.ndarray, " edges"]:
+def encode(
+    relation: Integer[np.ndarray, " edges"], num_relations: int = MAX_RELATIONS
+) -> UInt32[np.ndarray, " edges"]:
     """Relation numbers -> the bit of the edge's own direction, 1 << 2r."""
-    if len(relation) and not 0 <= relation.min() <= relation.max() < MAX_RELATIONS:
+    check(relation, num_relations)
+    return np.uint32(1) << (2 * relation.astype(np.uint32))
+
+
+def check(relation: Integer[np.ndarray, " edges"], num_relations: int = MAX_RELATIONS) -> None:
+    """Every number names a relation."""
+    if len(relation) and not 0 <= relation.min() <= relation.max() < num_relations:
         bad = relation.min() if relation.min() < 0 else relation.max()
         raise InputError(
-            f"relation has the number {bad}; it must lie in [0, {MAX_RELATIONS - 1}]. "
+            f"relation has the number {bad}; it must lie in [0, {num_relations - 1}]. "
             "Number the relations from 0."
         )
-    return np.uint32(1) << (2 * relation.astype(np.uint32))
 
 
 def has_relation(

@@ -18,6 +18,7 @@ def check_structure(
     and subtracted for those below, so that in a symmetric matrix all of them cancel.
     """
     num_nodes = len(indptr) - 1
+    _check_indptr(indptr, len(indices))
     balance = 0
     with progress("Checking the adjacency", num_nodes) as advance:
         first = 0
@@ -25,10 +26,7 @@ def check_structure(
             # Whole rows, about _BLOCK entries at a time.
             stop = int(np.searchsorted(indptr, int(indptr[first]) + _BLOCK, side="right")) - 1
             stop = min(max(stop, first + 1), num_nodes)
-            lengths = np.diff(indptr[first : stop + 1])
-            if (lengths < 0).any():
-                raise StoreError(f"indptr falls after row {first}: the graph is damaged. Write it again.")
-            rows = np.repeat(np.arange(first, stop), lengths)
+            rows = np.repeat(np.arange(first, stop), np.diff(indptr[first : stop + 1]))
             columns = np.asarray(indices[indptr[first] : indptr[stop]], dtype=np.int64)
             _check_block(rows, columns, num_nodes)
             sign = np.where(rows < columns, np.uint64(1), ~np.uint64(0))
@@ -41,6 +39,20 @@ def check_structure(
         raise StoreError(
             "The adjacency is not symmetric: some edge is stored in one direction only, so there is no "
             "energy. Build the graph with Graph.from_edges or `muse import`, which add the other direction."
+        )
+
+
+def _check_indptr(indptr: np.ndarray, num_entries: int) -> None:
+    # Before any row is read: between two wild values a row would have 2**60 entries.
+    for first in range(0, len(indptr), _BLOCK):
+        block = np.asarray(indptr[first : first + _BLOCK + 1])
+        falls = np.flatnonzero(block[1:] < block[:-1])
+        if len(falls):
+            raise StoreError(f"indptr falls at row {first + falls[0]}: the graph is damaged. Write it again.")
+    if indptr[0] != 0 or indptr[-1] != num_entries:
+        raise StoreError(
+            f"indptr runs from {indptr[0]} to {indptr[-1]} instead of from 0 to {num_entries}, the number of "
+            "entries: the graph is damaged. Write it again."
         )
 
 

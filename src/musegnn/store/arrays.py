@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -135,9 +136,12 @@ class ArrayWriter:
 def map_array(path: Path, spec: ArraySpec) -> np.ndarray:
     """Map one array file read-only, after checking that it has exactly the size its header says."""
     try:
-        size = path.stat().st_size
+        status = path.stat()
     except FileNotFoundError:
         raise StoreError(f"{path} is missing: the store is damaged. Write it again.") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise StoreError(f"{path} is not a regular file: the store is damaged. Write it again.")
+    size = status.st_size
     if size != spec.num_bytes:
         raise StoreError(
             f"{path} has {size:,} bytes, but its header says {spec.num_bytes:,}: the file was cut off "

@@ -20,6 +20,7 @@ from musegnn.store.arrays import ArraySpec, ArrayWriter, file_digest, map_array
 from musegnn.store.header import HEADER_NAME, Header
 
 PARTIAL_SUFFIX = ".partial"
+_LOCK_NAME = ".lock"
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -50,10 +51,11 @@ class FolderWriter:
     """
 
     def __init__(self, folder: Path, kind: str, *, overwrite: bool = False) -> None:
-        self.folder = folder.absolute()
+        # A link is followed: what it points to is written and replaced, not the link.
+        self.folder = Path(os.path.realpath(folder))
         self.kind = kind
         self.overwrite = overwrite
-        self.partial = self.folder.with_name(self.folder.name + PARTIAL_SUFFIX)
+        self.partial = _beside(self.folder, PARTIAL_SUFFIX)
         self.scratch = self.partial / "scratch"
         self._published = False
         self._writers: dict[str, ArrayWriter] = {}
@@ -65,9 +67,11 @@ class FolderWriter:
             self._check_target()
             self.partial.mkdir(parents=True, exist_ok=True)
             self._lock()
-            _empty(self.partial, keep=".lock")
-            self.scratch.mkdir()
             self._stack.callback(self._discard)
+            # Another writer may have finished between the check and the lock.
+            self._check_target()
+            _empty(self.partial, keep=_LOCK_NAME)
+            self.scratch.mkdir()
             self._stack.enter_context(file_errors(self.folder))
             self._stack = self._stack.pop_all()
         return self
@@ -104,7 +108,6 @@ class FolderWriter:
             file.write(header.to_json())
             file.flush()
             os.fsync(file.fileno())
-        (self.partial / ".lock").unlink()
         self._move_into_place()
 
     def __exit__(
@@ -115,13 +118,13 @@ class FolderWriter:
     def _check_target(self) -> None:
         if not self.folder.exists() or (self.folder.is_dir() and not any(self.folder.iterdir())):
             return
-        if not (self.folder / HEADER_NAME).is_file():
+        if not _is_store(self.folder):
             raise StoreError(f"{self.folder} exists and is not a store. Choose another folder.")
         if not self.overwrite:
             raise StoreError(f"{self.folder} exists already. Choose another folder, or allow overwriting.")
 
     def _lock(self) -> None:
-        lock = FileLock(self.partial / ".lock", timeout=0)
+        lock = FileLock(self.partial / _LOCK_NAME, timeout=0)
         try:
             lock.acquire()
         except Timeout:
@@ -137,13 +140,21 @@ class FolderWriter:
 
     def _move_into_place(self) -> None:
         _sync_folder(self.partial)
-        replaced = self.folder.with_name(f"{self.folder.name}.replaced-{os.getpid()}")
-        if self.folder.exists():
-            self.folder.rename(replaced)
-        self.partial.rename(self.folder)
+        # What somebody else has put there meanwhile is not ours to replace.
+        self._check_target()
+        # The old store moves into the new one and goes from there: no third name is left behind by a kill.
+        replaced = self.partial / "replaced"
+        with ExitStack() as undo:
+            if self.folder.exists():
+                self.folder.rename(replaced)
+                undo.callback(replaced.rename, self.folder)
+            self.partial.rename(self.folder)
+            undo.pop_all()
         self._published = True
+        # Not before the move: a second writer would make a new lock and empty the folder under our hands.
+        (self.folder / _LOCK_NAME).unlink()
         _sync_folder(self.folder.parent)
-        shutil.rmtree(replaced, ignore_errors=True)
+        shutil.rmtree(self.folder / replaced.name, ignore_errors=True)
 
 
 class StoredFolder:
@@ -179,8 +190,7 @@ class StoredFolder:
         return self.folder / f"{name}.bin"
 
     def _why_not(self, kind: str) -> str:
-        partial = self.folder.with_name(self.folder.name + PARTIAL_SUFFIX)
-        if partial.is_dir():
+        if _beside(Path(os.path.realpath(self.folder)), PARTIAL_SUFFIX).is_dir():
             return (
                 f"{self.folder} is not complete: a process is writing it, or one was stopped while it did. "
                 "Wait for it, or run the same command again."
@@ -188,6 +198,19 @@ class StoredFolder:
         if self.folder.is_dir():
             return f"{self.folder} has no {HEADER_NAME}: not a {kind} store. Pass the folder of one."
         return f"{self.folder} does not exist. Pass the folder of a {kind} store."
+
+
+def _beside(folder: Path, suffix: str) -> Path:
+    return folder.parent / (folder.name + suffix)
+
+
+def _is_store(folder: Path) -> bool:
+    """Whether the header, damaged or not, is one of ours: overwriting deletes the whole folder."""
+    header = folder / HEADER_NAME
+    if not header.is_file():
+        return False
+    with header.open("rb") as file:
+        return b'"musegnn ' in file.read(256)
 
 
 def _empty(folder: Path, keep: str) -> None:

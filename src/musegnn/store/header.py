@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ HEADER_NAME = "header.json"
 FORMAT_VERSION = 1
 MAX_HEADER_BYTES = 1 << 26
 """A header is read into memory whole; one above this size is not ours."""
+MAX_DIMENSIONS = 32
+MAX_BYTES = 1 << 62
+"""What every NumPy can hold, empty arrays included: it refuses the shape (0, 2**70)."""
 
 _ARRAY_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -52,7 +56,8 @@ class Header:
             "arrays": {name: asdict(spec) for name, spec in self.arrays.items()},
             "provenance": self.provenance,
         }
-        return json.dumps({**body, "checksum": _checksum(body)}, indent=1, ensure_ascii=False) + "\n"
+        # In ASCII: a path or an argument that is no UTF-8 holds surrogates, which no file can.
+        return json.dumps({**body, "checksum": _checksum(body)}, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path, kind: str) -> "Header":
@@ -94,14 +99,16 @@ def _read_json(path: Path) -> dict[str, Any]:
     return body
 
 
-def _array_spec(name: str, body: dict[str, Any]) -> ArraySpec:
-    spec = ArraySpec(dtype=body["dtype"], shape=tuple(body["shape"]), digest=body["digest"])
-    sizes_fit = all(type(size) is int and size >= 0 for size in spec.shape)
-    if not (_ARRAY_NAME.fullmatch(name) and spec.dtype in DTYPES and spec.shape and sizes_fit):
-        raise ValueError(f"array {name!r}: dtype {spec.dtype!r}, shape {spec.shape}")
-    if not _DIGEST.fullmatch(spec.digest):
-        raise ValueError(f"array {name!r}: digest {spec.digest!r}")
-    return spec
+def _array_spec(name: str, body: Any) -> ArraySpec:
+    dtype, shape, digest = body["dtype"], body["shape"], body["digest"]
+    is_shape = isinstance(shape, list) and shape and all(type(size) is int and size >= 0 for size in shape)
+    if not (_ARRAY_NAME.fullmatch(name) and dtype in DTYPES and is_shape):
+        raise ValueError(f"array {name!r}: dtype {dtype!r}, shape {shape!r}")
+    if len(shape) > MAX_DIMENSIONS or prod(max(1, size) for size in shape) * 8 > MAX_BYTES:
+        raise ValueError(f"array {name!r}: a shape that no array can have")
+    if not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
+        raise ValueError(f"array {name!r}: digest {digest!r}")
+    return ArraySpec(dtype=dtype, shape=tuple(shape), digest=digest)
 
 
 def _checksum(body: dict[str, Any]) -> str:

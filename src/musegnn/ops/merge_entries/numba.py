@@ -3,6 +3,8 @@
 Rows are short, so this sorts in log(row length) instead of log(entries); and a bucket of rows stays in cache.
 """
 
+from typing import no_type_check
+
 import numpy as np
 from jaxtyping import Int64, UInt32, UInt64
 from numba import njit
@@ -21,7 +23,9 @@ def merge_entries(
     return _merge_coded(keys, codes, first_row, num_rows)  # type: ignore[no-any-return]
 
 
+# Left alone by jaxtyping's import hook in tests: Numba compiles the function itself, not a wrapper.
 @njit(cache=True, nogil=True)
+@no_type_check
 def _sort(values):
     # Most rows are short; there insertion is 3x faster than the general sort.
     if len(values) > 48:
@@ -37,6 +41,7 @@ def _sort(values):
 
 
 @njit(cache=True, nogil=True)
+@no_type_check
 def _row_bounds(keys, first_row, num_rows):
     bounds = np.zeros(num_rows + 1, dtype=np.int64)
     for key in keys:
@@ -47,6 +52,7 @@ def _row_bounds(keys, first_row, num_rows):
 
 
 @njit(cache=True, nogil=True)
+@no_type_check
 def _merge(keys, first_row, num_rows):
     bounds = _row_bounds(keys, first_row, num_rows)
     place = bounds[:-1].copy()
@@ -71,6 +77,7 @@ def _merge(keys, first_row, num_rows):
 
 
 @njit(cache=True, nogil=True)
+@no_type_check
 def _merge_coded(keys, codes, first_row, num_rows):
     bounds = _row_bounds(keys, first_row, num_rows)
     place = bounds[:-1].copy()

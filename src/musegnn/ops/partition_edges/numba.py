@@ -1,5 +1,7 @@
 """Edges -> grouped keys, by counting and placing: two passes over the edges, no sort."""
 
+from typing import no_type_check
+
 import numpy as np
 from jaxtyping import Int64, UInt32, UInt64
 from numba import njit
@@ -21,7 +23,9 @@ def partition_edges(
     return keys, None if code is None else codes, bounds
 
 
+# Left alone by jaxtyping's import hook in tests: Numba compiles the function itself, not a wrapper.
 @njit(cache=True, nogil=True)
+@no_type_check
 def _partition(source, target, code, has_code, shift, num_buckets):
     bounds = np.zeros(num_buckets + 1, dtype=np.int64)
     for e in range(len(source)):

@@ -1,0 +1,501 @@
+"""A store is there whole or not at all, whatever happens while it is written; readers are told why not."""
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from musegnn.errors import StoreError
+from musegnn.store import FolderWriter, StoredFolder, file_errors
+from musegnn.store import folder as module
+
+HOLD = """
+import sys, numpy as np
+from pathlib import Path
+from musegnn.store import FolderWriter
+with FolderWriter(Path(sys.argv[1]), "graph") as writer:
+    writer.write("x", np.arange(10))
+    print("writing", flush=True)
+    sys.stdin.readline()
+    writer.publish({"by": "the other"}, {})
+"""
+
+TOO_MUCH = """
+import resource, sys, numpy as np
+from pathlib import Path
+from musegnn.errors import StoreError
+from musegnn.store import FolderWriter
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+try:
+    with FolderWriter(Path(sys.argv[1]), "graph") as writer:
+        writer.write("x", np.arange(10))
+        writer.array("y", np.int64).append(np.arange(1 << 16))
+        writer.publish({}, {})
+except StoreError as error:
+    print(error)
+"""
+
+
+def save(folder, value=0, **options):
+    with FolderWriter(folder, "graph", **options) as writer:
+        writer.write("x", np.full(100, value))
+        writer.publish({"value": value}, {"name": "test"})
+
+
+def value_of(folder):
+    stored = StoredFolder(folder, "graph")
+    stored.verify()
+    assert set(stored.arrays["x"].tolist()) == {stored.header.attributes["value"]}
+    assert {path.name for path in folder.iterdir()} == {"header.json", "x.bin"}
+    return stored.header.attributes["value"]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@contextmanager
+def refused(match):
+    with pytest.raises(StoreError, match=match) as caught:
+        yield
+    assert "\n" not in str(caught.value)
+
+
+@contextmanager
+def other_process(folder):
+    """Another process that has begun to write the folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            assert process.stdout.readline() == "writing\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_what_was_written_is_read_back(tmp_path):
+    with FolderWriter(tmp_path / "s", "graph") as writer:
+        writer.write("a", np.arange(5, dtype=np.int16))
+        appended = writer.array("b", np.float32, (2,))
+        appended.append(np.ones((3, 2), dtype=np.float32))
+        early = writer.array("c", np.int8)
+        early.append(np.zeros(4, dtype=np.int8))
+        assert isinstance(writer.finish("c"), np.memmap)
+        (writer.scratch / "work").write_bytes(b"x")
+        writer.publish({"n": 5}, {"name": "t"})
+    stored = StoredFolder(tmp_path / "s", "graph")
+    stored.verify(threads=2)
+    assert stored.header.attributes == {"n": 5}
+    assert {name: array.shape for name, array in stored.arrays.items()} == {"a": (5,), "b": (3, 2), "c": (4,)}
+    assert stored.num_bytes == 5 * 2 + 6 * 4 + 4
+    assert names(tmp_path) == ["s"]
+    assert names(tmp_path / "s") == ["a.bin", "b.bin", "c.bin", "header.json"]
+
+
+def test_folders_above_are_made(tmp_path):
+    save(tmp_path / "a" / "b" / "s", 3)
+    assert value_of(tmp_path / "a" / "b" / "s") == 3
+
+
+def test_a_relative_path_is_that_of_the_moment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with FolderWriter(Path("s"), "graph") as writer:
+        monkeypatch.chdir("elsewhere")
+        writer.write("x", np.full(3, 1))
+        writer.publish({"value": 1}, {})
+    assert value_of(tmp_path / "s") == 1
+
+
+def test_an_empty_folder_is_filled(tmp_path):
+    (tmp_path / "s").mkdir()
+    save(tmp_path / "s", 1)
+    assert value_of(tmp_path / "s") == 1
+
+
+def test_a_link_is_followed_and_kept(tmp_path):
+    save(tmp_path / "real", 1)
+    (tmp_path / "link").symlink_to("real")
+    save(tmp_path / "link", 2, overwrite=True)
+    assert value_of(tmp_path / "real") == value_of(tmp_path / "link") == 2
+    assert (tmp_path / "link").is_symlink()
+    assert names(tmp_path) == ["link", "real"]
+
+
+def test_a_link_to_nowhere_is_where_the_store_goes(tmp_path):
+    (tmp_path / "link").symlink_to("later")
+    save(tmp_path / "link", 2)
+    assert value_of(tmp_path / "later") == 2
+    assert names(tmp_path) == ["later", "link"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit, MemoryError])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_exception_leaves_nothing_behind(tmp_path, error, overwrite):
+    if overwrite:
+        save(tmp_path / "s", 1)
+
+    def write():
+        with FolderWriter(tmp_path / "s", "graph", overwrite=overwrite) as writer:
+            writer.write("x", np.arange(10))
+            writer.array("y", np.int8).append(np.zeros(4, dtype=np.int8))
+            (writer.scratch / "bucket").write_bytes(b"keys")
+            raise error
+
+    with pytest.raises(error):
+        write()
+    assert names(tmp_path) == (["s"] if overwrite else [])
+    save(tmp_path / "s", 2, overwrite=overwrite)
+    assert value_of(tmp_path / "s") == 2
+
+
+def test_leaving_without_publishing_leaves_nothing_behind(tmp_path):
+    with FolderWriter(tmp_path / "s", "graph") as writer:
+        writer.write("x", np.arange(10))
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("which", [1, 2])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+def test_a_move_that_fails_leaves_the_old_store(tmp_path, monkeypatch, which, error):
+    """Overwriting renames twice: the old store away, the new one to its place."""
+    save(tmp_path / "s", 1)
+    rename, calls = Path.rename, []
+
+    def failing(self, target):
+        calls.append(target)
+        if len(calls) == which:
+            raise error
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises((StoreError, KeyboardInterrupt)):
+        save(tmp_path / "s", 2, overwrite=True)
+    monkeypatch.undo()
+    assert value_of(tmp_path / "s") == 1
+    assert names(tmp_path) == ["s"]
+
+
+def test_a_size_limit_is_a_full_disk(tmp_path):
+    """A real one: the operating system refuses to let the file grow."""
+    done = subprocess.run(
+        [sys.executable, "-c", TOO_MUCH, str(tmp_path / "s")], capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(r"The disk is full .* while writing .*/s\. Nothing was kept; .*\n", done.stdout)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("num_values", [10, 1 << 20], ids=["when it is closed", "when it is written"])
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch, num_values):
+    """/dev/full takes the place of one array's file."""
+    really_open = Path.open
+
+    def full(self, *args, **options):
+        return (
+            really_open(Path("/dev/full"), "wb")
+            if self.name == "y.bin"
+            else really_open(self, *args, **options)
+        )
+
+    def write():
+        with FolderWriter(tmp_path / "s", "graph") as writer:
+            writer.write("x", np.arange(10))
+            writer.write("y", np.arange(num_values))
+            writer.publish({}, {})
+
+    monkeypatch.setattr(Path, "open", full)
+    with refused(r"The disk is full .* while writing .*/s\. Nothing was kept; free some space"):
+        write()
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_is_no_store_is_never_touched(tmp_path, overwrite):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "thesis.tex").write_text("years of work")
+    with refused("exists and is not a store. Choose another folder."):
+        save(tmp_path / "s", overwrite=overwrite)
+    assert (tmp_path / "s" / "thesis.tex").read_text() == "years of work"
+    assert names(tmp_path) == ["s"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": "something else"}'])
+def test_a_header_of_somebody_else_makes_no_store(tmp_path, text):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "header.json").write_text(text)
+    with refused("exists and is not a store"):
+        save(tmp_path / "s", overwrite=True)
+    assert (tmp_path / "s" / "header.json").read_text() == text
+
+
+def test_a_file_is_no_store(tmp_path):
+    (tmp_path / "s").write_text("text")
+    with refused("exists and is not a store"):
+        save(tmp_path / "s", overwrite=True)
+    assert (tmp_path / "s").read_text() == "text"
+
+
+def test_an_existing_store_is_kept(tmp_path):
+    save(tmp_path / "s", 1)
+    with refused("exists already. Choose another folder, or allow overwriting."):
+        save(tmp_path / "s", 2)
+    assert value_of(tmp_path / "s") == 1
+    assert names(tmp_path) == ["s"]
+
+
+def test_overwriting_replaces_the_store(tmp_path):
+    save(tmp_path / "s", 1)
+    save(tmp_path / "s", 2, overwrite=True)
+    assert value_of(tmp_path / "s") == 2
+    assert names(tmp_path) == ["s"]
+
+
+def test_a_damaged_store_may_be_overwritten(tmp_path):
+    save(tmp_path / "s", 1)
+    header = tmp_path / "s" / "header.json"
+    header.write_text(header.read_text()[:-20])
+    save(tmp_path / "s", 2, overwrite=True)
+    assert value_of(tmp_path / "s") == 2
+
+
+def test_a_reader_keeps_what_it_opened_when_the_store_is_overwritten(tmp_path):
+    save(tmp_path / "s", 1)
+    before = StoredFolder(tmp_path / "s", "graph")
+    save(tmp_path / "s", 2, overwrite=True)
+    assert set(before.arrays["x"].tolist()) == {1}
+    assert value_of(tmp_path / "s") == 2
+
+
+def test_what_appears_while_we_write_is_not_replaced(tmp_path):
+    def write():
+        with FolderWriter(tmp_path / "s", "graph", overwrite=True) as writer:
+            writer.write("x", np.arange(3))
+            (tmp_path / "s").mkdir()
+            (tmp_path / "s" / "notes.txt").write_text("mine")
+            writer.publish({}, {})
+
+    with refused("exists and is not a store"):
+        write()
+    assert (tmp_path / "s" / "notes.txt").read_text() == "mine"
+    assert names(tmp_path) == ["s"]
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    with other_process(tmp_path / "s") as process:
+        with refused("is being written by another process. Wait for it, or choose another folder."):
+            save(tmp_path / "s")
+        with refused("is being written by another process"):
+            save(tmp_path / "s", overwrite=True)
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        assert process.wait() == 0
+    assert StoredFolder(tmp_path / "s", "graph").header.attributes == {"by": "the other"}
+    assert names(tmp_path) == ["s"]
+
+
+def test_a_second_writer_in_the_same_process_is_refused(tmp_path):
+    with FolderWriter(tmp_path / "s", "graph") as writer:
+        with refused("is being written by another process"):
+            save(tmp_path / "s")
+        writer.write("x", np.full(2, 5))
+        writer.publish({"value": 5}, {})
+    assert value_of(tmp_path / "s") == 5
+
+
+def test_what_a_killed_writer_left_is_taken_over(tmp_path):
+    with other_process(tmp_path / "s") as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert names(tmp_path) == ["s.partial"]
+    (tmp_path / "s.partial" / "link").symlink_to("/nowhere")
+    with refused(
+        "is not complete: .* one was stopped while it did. Wait for it, or run the same command again."
+    ):
+        StoredFolder(tmp_path / "s", "graph")
+    save(tmp_path / "s", 4)
+    assert value_of(tmp_path / "s") == 4
+    assert names(tmp_path) == ["s"]
+
+
+def test_what_a_writer_killed_between_its_two_moves_left_is_taken_over(tmp_path):
+    save(tmp_path / "s", 1)
+    save(tmp_path / "s.partial", 2)
+    (tmp_path / "s.partial" / ".lock").touch()
+    (tmp_path / "s").rename(tmp_path / "s.partial" / "replaced")
+    with refused("is not complete"):
+        StoredFolder(tmp_path / "s", "graph")
+    save(tmp_path / "s", 3, overwrite=True)
+    assert value_of(tmp_path / "s") == 3
+    assert names(tmp_path) == ["s"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_writer_that_was_overtaken_does_not_replace_the_store(tmp_path, monkeypatch, overwrite):
+    """The first publishes after the second has looked at the target, and before it has the lock."""
+    first = FolderWriter(tmp_path / "s", "graph")
+    second = FolderWriter(tmp_path / "s", "graph", overwrite=overwrite)
+    lock = FolderWriter._lock
+    with first:
+        first.write("x", np.full(10, 1))
+
+        def overtake(self):
+            first.publish({"value": 1}, {})
+            self.partial.mkdir()
+            lock(self)
+
+        monkeypatch.setattr(FolderWriter, "_lock", overtake)
+        if overwrite:
+            with second:
+                second.write("x", np.full(10, 2))
+                second.publish({"value": 2}, {})
+        else:
+            with refused("exists already"), second:
+                pass
+    assert value_of(tmp_path / "s") == 1 + overwrite
+    assert names(tmp_path) == ["s"]
+
+
+@pytest.mark.parametrize("call", [1, 2], ids=["before the move", "after the move"])
+def test_the_lock_holds_until_the_store_is_in_place(tmp_path, monkeypatch, call):
+    sync, calls = module._sync_folder, []
+
+    def intrude(folder):
+        calls.append(folder)
+        if len(calls) == call:
+            with refused("is being written by another process" if call == 1 else "exists already"):
+                save(tmp_path / "s", 9)
+        sync(folder)
+
+    monkeypatch.setattr(module, "_sync_folder", intrude)
+    save(tmp_path / "s", 1)
+    assert len(calls) == 2
+    assert value_of(tmp_path / "s") == 1
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path):
+    with refused(r"/nothing does not exist\. Pass the folder of a graph store\."):
+        StoredFolder(tmp_path / "nothing", "graph")
+
+
+@pytest.mark.parametrize("folder", ["/", ".", ".."])
+def test_a_folder_without_header_is_no_store(folder, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with refused(r"has no header\.json: not a graph store\. Pass the folder of one\."):
+        StoredFolder(Path(folder), "graph")
+
+
+@pytest.mark.parametrize("folder", ["/", ".."])
+def test_a_folder_without_a_name_is_not_written(folder, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with refused("exists and is not a store"):
+        save(Path(folder))
+
+
+def test_a_store_of_another_kind_is_refused(tmp_path):
+    save(tmp_path / "s")
+    with refused("is not the header of a musegnn samples store"):
+        StoredFolder(tmp_path / "s", "samples")
+
+
+@pytest.mark.parametrize("size", [0, 799, 801])
+def test_a_file_of_another_size_is_found_when_the_store_is_opened(tmp_path, size):
+    save(tmp_path / "s")
+    os.truncate(tmp_path / "s" / "x.bin", size)
+    with refused(rf"x\.bin has {size} bytes, but its header says 800"):
+        StoredFolder(tmp_path / "s", "graph")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_changed_byte_is_found_by_verify(tmp_path, threads):
+    save(tmp_path / "s")
+    with (tmp_path / "s" / "x.bin").open("r+b") as file:
+        file.seek(431)
+        file.write(b"\1")
+    stored = StoredFolder(tmp_path / "s", "graph")
+    with refused(r"x\.bin is damaged: its bytes do not have the digest in the header"):
+        stored.verify(threads=threads)
+
+
+def test_a_file_that_vanishes_is_named(tmp_path):
+    save(tmp_path / "s")
+    stored = StoredFolder(tmp_path / "s", "graph")
+    (tmp_path / "s" / "x.bin").unlink()
+    with refused(r"x\.bin does not exist\. Check the path\."):
+        stored.verify()
+
+
+def test_a_path_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("text")
+    with refused(r"cannot be used: Not a directory\."):
+        save(tmp_path / "file" / "s")
+    with refused(r"does not exist\. Pass the folder of a graph store"):
+        StoredFolder(tmp_path / "file" / "s", "graph")
+
+
+def test_a_name_that_is_too_long_is_refused(tmp_path):
+    with refused(r"cannot be used: File name too long\."):
+        save(tmp_path / ("x" * 300))
+    with refused(r"cannot be used: File name too long\."):
+        StoredFolder(tmp_path / ("x" * 300), "graph")
+
+
+def test_a_file_in_the_place_of_the_partial_folder_is_kept(tmp_path):
+    (tmp_path / "s.partial").write_text("text")
+    with refused(r"s\.partial cannot be used: File exists\."):
+        save(tmp_path / "s")
+    assert (tmp_path / "s.partial").read_text() == "text"
+
+
+def test_a_folder_that_may_not_be_written_is_named(tmp_path, monkeypatch):
+    """Root may write everywhere, so the refusal is played."""
+
+    def refuse(self, *args, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with refused(r"/s\.partial may not be accessed\. Check its permissions\."):
+        save(tmp_path / "s")
+
+
+def test_a_store_that_may_not_be_read_is_named(tmp_path, monkeypatch):
+    save(tmp_path / "s")
+
+    def refuse(self, *args, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with refused(r"/s/header\.json may not be accessed\. Check its permissions\."):
+        StoredFolder(tmp_path / "s", "graph")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (FileNotFoundError(errno.ENOENT, "No such file", "/a"), "/a does not exist. Check the path."),
+        (FileNotFoundError(), "/here does not exist. Check the path."),
+        (PermissionError(errno.EPERM, "No", "/a"), "/a may not be accessed. Check its permissions."),
+        (OSError(errno.EIO, "Input/output error", "/a"), "/a cannot be used: Input/output error."),
+        (OSError("strange"), "/here cannot be used: strange."),
+        *((OSError(number, "x", "/a"), "The disk is full (or a size limit was reached) while writing /here.")
+          for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
+    ],
+)  # fmt: skip
+def test_every_kind_of_failure_is_a_sentence(error, message):
+    with refused("^" + re.escape(message)), file_errors(Path("/here")):
+        raise error
+
+
+def test_what_is_no_failure_of_a_file_passes_through():
+    with pytest.raises(ZeroDivisionError), file_errors(Path("/here")):
+        1 / 0  # noqa: B018
