@@ -1,6 +1,6 @@
 """Generated graphs at scale: time and memory of drawing and importing a shaped graph.
 
-    python benchmarks/synthetic.py [--name papers100m-shaped] [--scale 0.01] [--features] [--folder F] [--record]
+    python benchmarks/synthetic.py [--name papers100m-shaped] [--scale 0.01] [--features] [--record]
 
 Runs `muse import NAME --set scale=SCALE` in a process of its own and reads what the store says of itself. The
 full papers100m-shaped graph without features needs 40 GB of disk while it is sorted, 14 GB of which stay.

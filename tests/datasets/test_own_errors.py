@@ -9,14 +9,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from musegnn.datasets import own
+from musegnn.datasets.raw import parquet_table, text, text_table
 from musegnn.errors import InputError
 from musegnn.graph import Graph
 
 GOOD = {"e.csv": "0,1\n1,2\n2,0\n", "named.csv": "ann,bob\nbob,cy\n"}
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(params=["one block", "small blocks"])
+def folder(request, tmp_path, monkeypatch):
+    """Files without a fault; the same messages must come if every block holds a line or two."""
+    if request.param == "small blocks":
+        monkeypatch.setattr(text, "BLOCK_BYTES", 4)
+        monkeypatch.setattr(text_table, "WORD_BLOCK_BYTES", 4)
+        monkeypatch.setattr(parquet_table, "BATCH_ROWS", 1)
+        monkeypatch.setattr(parquet_table, "WORD_BATCH_ROWS", 1)
     for name, content in GOOD.items():
         (tmp_path / name).write_text(content)
     return tmp_path
@@ -41,6 +48,7 @@ def error(folder, edges, **options) -> str:
         ("source,target\n", "e.csv has a header, but no rows."),
         ("0,1\n1\n", "e.csv, line 2: expected 2 columns separated by commas, got 1 in '1'."),
         ("0,1\n1,2,3\n", "e.csv, line 2: expected 2 columns separated by commas, got 3 in '1,2,3'."),
+        ("0,1\n1\n1,2,3\n", "e.csv, line 2: expected 2 columns separated by commas, got 1 in '1'."),
         ("0 1\n1 2\n\n2 0\n", "e.csv, line 3: expected 2 columns separated by blanks, got none."),
         ("# x\nu,v\n0,1\n1,x\n", "e.csv, line 4: 'x' in column 2 is no whole number. Ids are whole numbers"),
         ("0,1\n1,-\n", "e.csv, line 2: '-' in column 2 is no whole number."),

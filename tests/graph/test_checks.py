@@ -597,3 +597,12 @@ def test_a_store_whose_parts_do_not_fit(tmp_path, changes):
     store(tmp_path / "g", **changes)
     message = r"g is damaged: its arrays do not fit each other. Write it again."
     assert_refused(message, Graph.open, tmp_path / "g", error=StoreError)
+
+
+def test_ids_that_are_no_numbers_from_zero_are_taken_for_names():
+    """One edge between two of ten billion would be an index of eighty gigabytes."""
+    with pytest.raises(
+        InputError, match=r"largest node id is 10000000, but there are only 1 edges.*num_nodes"
+    ):
+        Graph.from_edges([[0], [10_000_000]])
+    assert Graph.from_edges([[0], [999]]).num_nodes == 1000

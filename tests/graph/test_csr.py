@@ -100,6 +100,7 @@ def test_a_hub_with_buckets_split_again_and_again(tmp_path, monkeypatch, workers
         scratch=tmp_path if on_disk else None,
         memory=(workers + 1) * 20 * BYTES_PER_ENTRY,
         workers=workers,
+        num_edges=len(source),
     )
     assert_same(blocks, source, target, relation, 1500)
     assert max(depths, default=0) == (4 if on_disk else 0)
@@ -111,9 +112,9 @@ def test_no_more_than_a_share_of_the_memory_is_merged_at_once(tmp_path, monkeypa
     source, target, _ = a_hub()
     loaded, merge_entries = [], ops.merge_entries
 
-    def counted(keys, codes, first_row, num_rows):
+    def counted(keys, codes, first_row, num_rows, **options):
         loaded.append((len(keys), num_rows))
-        return merge_entries(keys, codes, first_row, num_rows)
+        return merge_entries(keys, codes, first_row, num_rows, **options)
 
     monkeypatch.setattr(ops, "merge_entries", counted)
     chunks = chunks_of(source, target, None, 10_000)
@@ -147,7 +148,7 @@ def test_only_a_few_chunks_are_read_ahead():
             yield EdgeChunk(np.array([0]), np.array([1]))
 
     with csr.ThreadPoolExecutor(3) as pool:
-        pieces = csr._checked(chunks(), 2, None, 10)
+        pieces = csr._pieces(chunks(), 10)
         for done, _ in enumerate(csr._in_order(pool, len, pieces, 3)):
             assert read <= done + 3
     assert read == 30
@@ -198,3 +199,11 @@ def test_the_graph_does_not_depend_on_memory_or_threads(tmp_path):
 
 def test_there_is_a_worker_for_each_core():
     assert csr.default_workers() >= 1
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_chunks_may_be_made_by_the_threads_that_take_them(workers):
+    source, target, relation = a_hub()
+    made = [lambda chunk=chunk: chunk for chunk in chunks_of(source, target, relation, 100)]
+    blocks = csr_rows(made, 1500, coded=True, workers=workers)
+    assert_same(blocks, source, target, relation, 1500)

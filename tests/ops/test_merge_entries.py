@@ -1,5 +1,7 @@
 """merge_entries: the reference and the compiled kernel against a Python dictionary."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -94,14 +96,13 @@ def test_the_kernels_write_all_of_their_memory(poisoned, kernel):
     check(merge_entries, keys, codes if kernel == "_merge_coded" else None, 0, 5)
 
 
-@pytest.mark.parametrize(("small", "compiled"), [(0, True), (ops.SMALL, False)])
-def test_long_input_is_for_the_compiled_kernel(monkeypatch, small, compiled):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_caller_chooses_the_kernel(monkeypatch, compiled):
     calls, merge_entries = [], numba.merge_entries
     monkeypatch.setattr(
         numba,
         "merge_entries",
         lambda *args, **options: calls.append(merge_entries(*args, **options)) or calls[0],
     )
-    monkeypatch.setattr(ops, "SMALL", small)
-    check(ops.merge_entries, *random_entries([3, 0, 70], 50), 0, 3)
+    check(partial(ops.merge_entries, compiled=compiled), *random_entries([3, 0, 70], 50), 0, 3)
     assert len(calls) == compiled

@@ -1,5 +1,7 @@
 """partition_edges: the reference and the compiled kernel against Python lists."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -90,14 +92,13 @@ def test_the_kernel_writes_all_of_its_memory(poisoned, coded):
     check(partition_edges, source, target, code if coded else None, 1, 5)
 
 
-@pytest.mark.parametrize(("small", "compiled"), [(0, True), (ops.SMALL, False)])
-def test_long_input_is_for_the_compiled_kernel(monkeypatch, small, compiled):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_caller_chooses_the_kernel(monkeypatch, compiled):
     calls, partition_edges = [], numba.partition_edges
     monkeypatch.setattr(
         numba,
         "partition_edges",
         lambda *args, **options: calls.append(partition_edges(*args, **options)) or calls[0],
     )
-    monkeypatch.setattr(ops, "SMALL", small)
-    check(ops.partition_edges, *random_edges(500, 77), 3, 10)
+    check(partial(ops.partition_edges, compiled=compiled), *random_edges(500, 77), 3, 10)
     assert len(calls) == compiled

@@ -12,7 +12,6 @@ from musegnn.datasets import catalog, own
 from musegnn.errors import InputError
 from musegnn.graph import Graph, GraphSource
 from musegnn.graph.building import estimate, free_bytes
-from musegnn.graph.csr import DEFAULT_MEMORY
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -35,7 +34,9 @@ def import_(
         list[str] | None,
         typer.Option("--set", help="Option of a dataset, as in --set seed=1.", metavar="KEY=VALUE"),
     ] = None,
-    memory: Annotated[str, typer.Option(help="Memory to use at most, roughly.", metavar="SIZE")] = "1G",
+    memory: Annotated[
+        str | None, typer.Option(help="Memory to use, roughly; 1G, or 256M a thread if more.", metavar="SIZE")
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; all cores if not given.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")] = False,
     dry_run: Annotated[
@@ -55,7 +56,7 @@ def import_(
         topology=topology,
         options=_options(settings or []),
     )
-    budget = _bytes(memory)
+    budget = None if memory is None else _bytes(memory)
     _print_plan(described, out)
     if dry_run:
         return
@@ -128,7 +129,5 @@ def _bytes(text: str) -> int:
     except ValueError:
         raise InputError(f"--memory must be a size such as 500M or 2G, got {text!r}.") from None
     if budget < 1 << 24:
-        raise InputError(
-            f"--memory must be at least 16M, got {text!r}. The default is {DEFAULT_MEMORY >> 30}G."
-        )
+        raise InputError(f"--memory must be at least 16M, got {text!r}.")
     return budget

@@ -15,7 +15,7 @@ def size(num_bytes: float) -> str:
 def duration(seconds: float) -> str:
     """75 -> '1 min 15 s'."""
     if seconds < 1:
-        return "under a second"
+        return "a second"
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 3600:

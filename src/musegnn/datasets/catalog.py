@@ -15,7 +15,6 @@ from musegnn.datasets.synthetic import DATASETS as SYNTHETIC
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph, GraphSource
 from musegnn.graph.building import estimate
-from musegnn.graph.csr import DEFAULT_MEMORY
 from musegnn.memory import total_memory
 
 CATALOG: dict[str, Dataset] = {
@@ -59,7 +58,7 @@ def load(
     out: str | Path | None = None,
     *,
     features: bool = True,
-    memory: int = DEFAULT_MEMORY,
+    memory: int | None = None,
     workers: int | None = None,
     **options: Any,
 ) -> Graph:
@@ -71,7 +70,7 @@ def load(
         out: graph store to write, with bounded memory; opened as it is if it holds this very import already.
             Without it the graph is built in memory.
         features: False reads the topology without the features.
-        memory: bytes that writing to `out` may hold at once.
+        memory: bytes that writing to `out` may hold at once, as in `Graph.from_source`.
         workers: threads; None takes all cores.
         options: the dataset's own, such as `seed` or `num_classes`.
     """

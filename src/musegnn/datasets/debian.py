@@ -1,9 +1,9 @@
 """The embedded graph: packages of Debian, what they depend on, and the section each belongs to.
 
-63,436 packages; an edge for each dependency, at run time or for building; 46 archive sections as classes. Features
-are sentence embeddings of the package descriptions (MiniLM, 384 columns reduced to 128 by PCA), stored as one byte
-per value and a scale per column. Packages built from one source are never split between train and test. Package
-names, dependencies, sections and descriptions are facts of the Debian archive's package index.
+63,436 packages; an edge for each dependency, at run time or for building; 46 archive sections as classes.
+Features are sentence embeddings of the package descriptions (MiniLM, reduced to 128 columns by PCA), stored
+as one byte per value and a scale per column. Packages built from one source are never split between train and
+test. Package names, dependencies and sections are facts of the Debian archive's package index.
 """
 
 from importlib.resources import files

@@ -97,7 +97,7 @@ class BlockModel:
         split = drawing.split()
         return GraphSource(
             name=name,
-            edges=lambda: map(drawing.edge_chunk, range(drawing.num_chunks)),
+            edges=lambda: (partial(drawing.edge_chunk, i) for i in range(drawing.num_chunks)),
             num_nodes=self.num_nodes,
             num_edges=round(drawing.levels.num_edges),
             features=drawing.features() if features else None,

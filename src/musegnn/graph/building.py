@@ -19,6 +19,8 @@ from musegnn.progress import progress
 
 INDEX_LIMIT = 1 << 31
 """Node ids are int32 below this many nodes, int64 above."""
+SPARSE_IDS = 10_000_000
+"""Ids from here on, with a hundredth as many edges, are no numbers from 0; each would cost 8 bytes."""
 
 
 @runtime_checkable
@@ -126,7 +128,8 @@ def _count_nodes(source: GraphSource) -> int:
     largest = -1
     num_edges = 0
     with progress("Counting nodes", source.num_edges or 0) as advance:
-        for chunk in source.edges():
+        for item in source.edges():
+            chunk = item if isinstance(item, EdgeChunk) else item()
             for ends in (chunk.source, chunk.target):
                 checks.node_ids(ends)
                 largest = max(largest, int(ends.max())) if len(ends) else largest
@@ -134,6 +137,11 @@ def _count_nodes(source: GraphSource) -> int:
             advance(len(chunk.source))
     if num_edges == 0:
         raise InputError("The graph is empty: it has no edges and num_nodes is not given. Pass num_nodes.")
+    if largest >= max(SPARSE_IDS, 100 * num_edges):
+        raise InputError(
+            f"The largest node id is {largest}, but there are only {num_edges} edges: these ids seem to be "
+            "names. Pass num_nodes if they are numbers from 0, or import them as names (named=True, --named)."
+        )
     return checks.num_nodes(max(largest, 0) + 1)
 
 

@@ -23,6 +23,8 @@ from musegnn.progress import progress
 MAX_BUCKETS = 1024
 DEFAULT_MEMORY = 1 << 30
 """Bytes that building may hold at once, beside what the reader of the raw files needs."""
+MEMORY_PER_WORKER = 1 << 28
+"""If all threads together need more than the default, so that buckets stay large."""
 BYTES_PER_EDGE = 96
 """Of a chunk while it is partitioned: int64 ends, the keys and codes of both directions, and a copy."""
 BYTES_PER_ENTRY = 40
@@ -38,7 +40,7 @@ class RowBlock(NamedTuple):
 
 
 def csr_rows(
-    chunks: Iterable[EdgeChunk],
+    chunks: Iterable[EdgeChunk | Callable[[], EdgeChunk]],
     num_nodes: int,
     *,
     coded: bool,
@@ -54,25 +56,41 @@ def csr_rows(
     memory without it.
     """
     share = memory // (workers + 1)
+    compiled = num_edges is None or 2 * num_edges > ops.SMALL
     spill = Spill(num_nodes, coded=coded, folder=scratch, max_entries=max(1, share // BYTES_PER_ENTRY))
+
+    def partition(piece: _Piece) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        chunk = piece.make()
+        source, target = checks.edge_chunk(chunk, num_nodes, piece.first_edge)
+        code = None
+        if coded:
+            # Without relations, keeping the direction is keeping relation 0.
+            zeros = np.zeros(len(source), dtype=np.uint32)
+            code = relation.encode(zeros if chunk.relation is None else chunk.relation, num_relations)
+        return ops.partition_edges(
+            source, target, code, shift=spill.shift, num_buckets=spill.num_buckets, compiled=compiled
+        )
+
+    def merge(bucket: _Bucket) -> RowBlock:
+        keys, codes = bucket.load()
+        merged = ops.merge_entries(keys, codes, bucket.first_row, bucket.num_rows, compiled=compiled)
+        return RowBlock(*merged)
+
     with ThreadPoolExecutor(workers) as pool:
-        with progress("Reading edges", num_edges or 0) as advance:
-            pieces = _checked(
-                chunks, num_nodes, num_relations if coded else None, max(1, share // BYTES_PER_EDGE)
-            )
-            for keys, codes, bounds, count in _in_order(pool, spill.partition, pieces, workers):
+        with progress("Reading edges", 2 * (num_edges or 0)) as advance:
+            pieces = _pieces(chunks, max(1, share // BYTES_PER_EDGE))
+            for keys, codes, bounds in _in_order(pool, partition, pieces, workers):
                 spill.append(keys, codes, bounds)
-                advance(count)
+                advance(len(keys))
         with progress("Sorting rows", num_nodes) as advance:
-            for block in _in_order(pool, spill.merge, spill.buckets(), workers):
+            for block in _in_order(pool, merge, spill.buckets(), workers):
                 yield block
                 advance(len(block.lengths))
 
 
 class _Piece(NamedTuple):
-    source: np.ndarray
-    target: np.ndarray
-    code: np.ndarray | None
+    make: Callable[[], EdgeChunk]
+    first_edge: int
 
 
 class _Bucket(NamedTuple):
@@ -98,13 +116,6 @@ class Spill:
         self.counts = np.zeros(self.num_buckets, dtype=np.int64)
         self._held: dict[str, list[np.ndarray]] = {}
 
-    def partition(self, piece: _Piece) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, int]:
-        """Group the keys of some edges by bucket (any thread)."""
-        keys, codes, bounds = ops.partition_edges(
-            piece.source, piece.target, piece.code, shift=self.shift, num_buckets=self.num_buckets
-        )
-        return keys, codes, bounds, len(piece.source)
-
     def append(self, keys: np.ndarray, codes: np.ndarray | None, bounds: np.ndarray) -> None:
         """Lay grouped keys aside (one thread)."""
         self.counts += np.diff(bounds)
@@ -123,12 +134,6 @@ class Spill:
                 yield from self._split(b, first, rows)
             else:
                 yield _Bucket(self.first_row + first, rows, partial(self._take, b))
-
-    @staticmethod
-    def merge(bucket: _Bucket) -> RowBlock:
-        """Sort one bucket into rows (any thread)."""
-        keys, codes = bucket.load()
-        return RowBlock(*ops.merge_entries(keys, codes, bucket.first_row, bucket.num_rows))
 
     def _split(self, b: int, first: int, rows: int) -> Iterator[_Bucket]:
         assert self.folder is not None
@@ -179,26 +184,22 @@ class Spill:
                 (self.folder / name).unlink(missing_ok=True)
 
 
-def _checked(
-    chunks: Iterable[EdgeChunk], num_nodes: int, num_relations: int | None, max_edges: int
-) -> Iterator[_Piece]:
-    """Chunks of at most `max_edges` edges, once their ids and relations are in range."""
+def _pieces(chunks: Iterable[EdgeChunk | Callable[[], EdgeChunk]], max_edges: int) -> Iterator[_Piece]:
+    """Chunks cut to at most `max_edges` edges; one that is yet to be made is taken as it comes."""
     first_edge = 0
     for chunk in chunks:
+        if not isinstance(chunk, EdgeChunk):
+            yield _Piece(chunk, 0)
+            continue
         checks.edge_lengths(chunk)
         for start in range(0, len(chunk.source), max_edges):
-            part = slice(start, start + max_edges)
-            ends = EdgeChunk(chunk.source[part], chunk.target[part])
-            source, target = checks.edge_chunk(ends, num_nodes, first_edge + start)
-            code = None
-            if num_relations is not None:
-                # Without relations, keeping the direction is keeping relation 0.
-                zeros = np.zeros(len(source), dtype=np.uint32)
-                code = relation.encode(
-                    zeros if chunk.relation is None else chunk.relation[part], num_relations
-                )
-            yield _Piece(source, target, code)
+            yield _Piece(partial(_cut, chunk, slice(start, start + max_edges)), first_edge + start)
         first_edge += len(chunk.source)
+
+
+def _cut(chunk: EdgeChunk, part: slice) -> EdgeChunk:
+    numbers = None if chunk.relation is None else chunk.relation[part]
+    return EdgeChunk(chunk.source[part], chunk.target[part], numbers)
 
 
 Task = TypeVar("Task")
@@ -216,6 +217,11 @@ def _in_order(
             yield pending.popleft().result()
     while pending:
         yield pending.popleft().result()
+
+
+def default_memory(workers: int) -> int:
+    """What is held at once if the caller does not say."""
+    return max(DEFAULT_MEMORY, workers * MEMORY_PER_WORKER)
 
 
 def default_workers() -> int:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import building, checks, interop
-from musegnn.graph.csr import DEFAULT_MEMORY, default_workers
+from musegnn.graph.csr import default_memory, default_workers
 from musegnn.graph.names import Names
 from musegnn.graph.relation import check as check_relations
 from musegnn.graph.source import FeatureSource, GraphSource
@@ -145,14 +145,16 @@ class Graph:
         out: str | Path | None = None,
         *,
         overwrite: bool = False,
-        memory: int = DEFAULT_MEMORY,
+        memory: int | None = None,
         workers: int | None = None,
     ) -> "Graph":
         """Build a graph from a description of raw files: into a store at `out`, or in memory without it.
 
-        With `out`, at most about `memory` bytes are held at once, however many edges and features there are.
+        With `out`, at most about `memory` bytes are held at once, however many edges and features there are:
+        1 GiB, or 256 MiB for each thread if that is more, when not given.
         """
         workers = default_workers() if workers is None else checks.num_workers(workers)
+        memory = default_memory(workers) if memory is None else memory
         if out is None:
             sink = building.MemoryWriter()
             attributes = building.build(source, sink, scratch=None, memory=memory, workers=workers)

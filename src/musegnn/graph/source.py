@@ -51,8 +51,9 @@ class GraphSource:
 
     name: str
     """What `Graph.name` will be."""
-    edges: Callable[[], Iterable[EdgeChunk]]
-    """Yields the edges in chunks of any size; may be called more than once."""
+    edges: Callable[[], Iterable[EdgeChunk | Callable[[], EdgeChunk]]]
+    """Yields the edges in chunks of any size; may be called more than once. A chunk may be a function that
+    makes it: several threads call these at once, which is how a generated graph uses all cores."""
     num_nodes: int | None = None
     """None takes the largest id + 1, for which the edges are read once more."""
     num_edges: int | None = None

@@ -13,7 +13,7 @@ MAX_NODES = 1 << 32
 """Row and column share a 64-bit key."""
 
 SMALL = 1 << 22
-"""Below this many entries the reference is taken: it needs less time than loading a compiled kernel."""
+"""Up to this many entries in all, the reference needs less time than loading a compiled kernel."""
 
 
 def partition_edges(
@@ -23,6 +23,7 @@ def partition_edges(
     *,
     shift: int,
     num_buckets: int,
+    compiled: bool = True,
 ) -> tuple[
     UInt64[np.ndarray, " entries"], UInt32[np.ndarray, " entries"] | None, Int64[np.ndarray, " bounds"]
 ]:
@@ -33,7 +34,7 @@ def partition_edges(
     Bucket b holds the rows with `row >> shift == b`; its keys are `keys[bounds[b] : bounds[b + 1]]`.
     `reverse` swaps the two bits of each pair (see `musegnn.graph.relation`).
     """
-    if 2 * len(source) <= SMALL:
+    if not compiled:
         return _partition_reference.partition_edges(
             source, target, code, shift=shift, num_buckets=num_buckets
         )
@@ -47,12 +48,14 @@ def merge_entries(
     codes: UInt32[np.ndarray, " entries"] | None,
     first_row: int,
     num_rows: int,
+    *,
+    compiled: bool = True,
 ) -> tuple[Int64[np.ndarray, " rows"], UInt32[np.ndarray, " merged"], UInt32[np.ndarray, " merged"] | None]:
     """One block of CSR rows from unordered entries: row lengths, sorted columns without repeats, codes.
 
     The codes of repeated entries are joined by bitwise or.
     """
-    if len(keys) <= SMALL:
+    if not compiled:
         return _merge_reference.merge_entries(keys, codes, first_row, num_rows)
     from musegnn.ops.merge_entries import numba
 

@@ -40,7 +40,8 @@ def file_errors(path: Path) -> Iterator[None]:
                 f"The disk is full (or a size limit was reached) while writing {path}. "
                 "Nothing was kept; free some space or choose another folder."
             ) from error
-        raise StoreError(f"{name} cannot be used: {error.strerror or error}.") from error
+        reason = " ".join(str(error.strerror or error).split())
+        raise StoreError(f"{name} cannot be used: {reason}.") from error
 
 
 class FolderWriter:

@@ -4,9 +4,10 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -91,21 +92,21 @@ class NpzMember:
                 count = min(step, num_pairs - start)
                 yield self._read(first, count), self._read(second, count)
 
-    def _skip(self, file: IO[bytes], num_bytes: int) -> None:
+    def _skip(self, file: BufferedIOBase, num_bytes: int) -> None:
         while num_bytes:
             passed = len(file.read(min(num_bytes, BLOCK_BYTES)))
             if not passed:
                 raise InputError(f"{self._what} is cut off. Download it again.")
             num_bytes -= passed
 
-    def _read(self, file: IO[bytes], count: int) -> np.ndarray:
+    def _read(self, file: BufferedIOBase, count: int) -> np.ndarray:
         data = file.read(count * self.dtype.itemsize)
         if len(data) != count * self.dtype.itemsize:
             raise InputError(f"{self._what} is cut off. Download it again.")
         return np.frombuffer(data, dtype=self.dtype)
 
     @contextmanager
-    def _open(self) -> Iterator[IO[bytes]]:
+    def _open(self) -> Iterator[BufferedIOBase]:
         with file_errors(self.path), _format_errors(self.path), zipfile.ZipFile(self.path) as archive:
             try:
                 file = archive.open(f"{self.name}.npy")
@@ -113,7 +114,7 @@ class NpzMember:
                 names = ", ".join(sorted(npz_names(self.path)))
                 raise InputError(f"{self.path} has no member {self.name}; it has: {names}.") from None
             with file:
-                yield file
+                yield cast(BufferedIOBase, file)
 
 
 def npz_names(path: Path) -> set[str]:
@@ -134,7 +135,7 @@ def _format_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _read_header(file: IO[bytes], what: object) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _read_header(file: BufferedIOBase, what: object) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = npy_format.read_magic(file)
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
     shape, fortran_order, dtype = read(file)

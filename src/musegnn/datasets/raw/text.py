@@ -1,12 +1,12 @@
-"""Tables of numbers in text (CSV, also gzip), parsed in blocks: 5 M edges a second on one core."""
+"""Tables of numbers in text (CSV and other separators, also gzip), parsed in blocks: 5 M edges a second."""
 
 import gzip
 import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -15,56 +15,103 @@ from musegnn.errors import InputError
 from musegnn.store import file_errors
 
 BLOCK_BYTES = 1 << 24
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Excel begins a UTF-8 file with it."""
+SEPARATORS = {b",": "commas", b"\t": "tabs", b" ": "blanks"}
+"""What may stand between the columns, and how messages call it."""
+_BLANKS = bytes.maketrans(b"\t\r\v\f", b"    ")
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[BinaryIO]:
+def open_text(path: Path) -> Iterator[BufferedIOBase]:
     """Open a text file, unpacking `.gz`; a damaged archive becomes one sentence."""
-    try:
-        with file_errors(path), path.open("rb") as file:
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(
-            f"{path} is not a complete gzip file ({error}). Write or download it again."
-        ) from error
+    with file_errors(path), path.open("rb") as file:
+        # Inside file_errors: BadGzipFile is an OSError, too.
+        try:
+            yield gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else file
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(
+                f"{path} is not a complete gzip file ({error}). Write or download it again."
+            ) from error
 
 
 def number_rows(
-    path: Path, dtype: DTypeLike, num_columns: int | None = None, skip_lines: int = 0
+    path: Path,
+    dtype: DTypeLike,
+    num_columns: int | None = None,
+    skip_lines: int = 0,
+    separator: bytes = b",",
 ) -> Iterator[np.ndarray]:
-    """Blocks of rows of a comma-separated table of numbers; the first line fixes the number of columns.
+    """Blocks of rows of a table of numbers; the first line fixes the number of columns.
 
-    Every line must be a row: an empty one, a comment or one of another length is named in the error.
+    Every line must be a row: an empty one, a comment or one of another length is named in the error. The
+    separator is a comma, a tab, or a blank, which stands for any run of blanks and tabs.
     """
     dtype = np.dtype(dtype)
-    for block, first_line in line_blocks(path, skip_lines):
+    for raw_block, first_line in line_blocks(path, skip_lines):
+        block = tidy(raw_block, separator)
         if num_columns is None:
-            num_columns = block[: block.index(b"\n")].count(b",") + 1
+            num_columns = block[: block.index(b"\n")].count(separator) + 1
         num_rows = block.count(b"\n")
-        values = _parse(block, dtype)
-        if values is None or len(values) != num_rows * num_columns or not _is_table(block, num_columns):
-            raise _bad_line(block, first_line, path, dtype, num_columns)
+        values = parse_numbers(block, dtype, separator)
+        if (
+            values is None
+            or len(values) != num_rows * num_columns
+            or not _is_table(block, num_columns, separator)
+        ):
+            raise _bad_line(block, first_line, path, dtype, num_columns, separator)
         yield values.reshape(num_rows, num_columns)
 
 
-def line_blocks(path: Path, skip_lines: int = 0) -> Iterator[tuple[bytes, int]]:
+def line_blocks(
+    path: Path, skip_lines: int = 0, block_bytes: int | None = None
+) -> Iterator[tuple[bytes, int]]:
     """Whole lines in blocks of about 16 MiB, each ended by a newline, and the number of the first one."""
     line = 1 + skip_lines
     with open_text(path) as file:
         for _ in range(skip_lines):
             file.readline()
-        while data := file.read(BLOCK_BYTES):
+        while data := file.read(block_bytes or BLOCK_BYTES):
             data += file.readline()
-            data = data.replace(b"\r\n", b"\n")
+            data = (data.removeprefix(BYTE_ORDER_MARK) if line == 1 else data).replace(b"\r\n", b"\n")
             if not data.endswith(b"\n"):
                 data += b"\n"
             yield data, line
             line += data.count(b"\n")
 
 
-def _parse(block: bytes, dtype: np.dtype[np.generic]) -> np.ndarray | None:
+def tidy(block: bytes, separator: bytes) -> bytes:
+    """Lines without blanks at their ends and around separators; runs of blanks become one separator."""
+    if separator == b" ":
+        block = block.replace(b"\t", b" ")
+        spare = [(b"  ", b" ")]
+    else:
+        spare = [(b" " + separator, separator), (separator + b" ", separator)]
+    if b" " not in block:
+        return block
+    for found, kept in (*spare, (b" \n", b"\n"), (b"\n ", b"\n")):
+        while found in block:
+            block = block.replace(found, kept)
+    return block.lstrip(b" ")
+
+
+def parse_numbers(block: bytes, dtype: DTypeLike, separator: bytes = b",") -> np.ndarray | None:
+    """All numbers of some lines, or None if anything else is among them.
+
+    Whole numbers beyond 64 bits become the largest one, as in C.
+    """
+    # A decimal comma between other separators is no number.
+    if separator != b"," and b"," in block:
+        return None
     # Each newline becomes a separator, so the text ends with one; NumPy accepts that.
-    text = block.replace(b"\n", b",")
+    text = block.replace(b"\n", b",").replace(separator, b",")
+    # NumPy takes a field of white space for -1.0, and a lonely sign for 0.
+    if any(space in text for space in (b" ", b"\t", b"\r", b"\v", b"\f")):
+        text = tidy(text.translate(_BLANKS), b",")
+        if b" " in text:
+            return None
+    if np.dtype(dtype).kind in "iu" and any(sign in text and sign + b"," in text for sign in (b"-", b"+")):
+        return None
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)
         try:
@@ -73,10 +120,36 @@ def _parse(block: bytes, dtype: np.dtype[np.generic]) -> np.ndarray | None:
             return None
 
 
-def _is_table(block: bytes, num_columns: int) -> bool:
-    """Each line has its own commas: counting values alone lets a long line make up for a short one."""
+def is_whole(field: str) -> bool:
+    """Whether a field is a whole number, as the block parser reads it."""
+    return field.removeprefix("-").isdecimal() and field.isascii()
+
+
+def is_number(field: str) -> bool:
+    """Whether a field is a number; NaN and infinity are."""
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return field.isascii() and "_" not in field
+
+
+def decode(lines: bytes, path: Path, first_line: int) -> str:
+    """UTF-8 text, or the line that is none."""
+    try:
+        return lines.decode()
+    except UnicodeDecodeError as error:
+        number = first_line + lines[: error.start].count(b"\n")
+        byte = f"byte {lines[error.start]:#04x}"
+        raise InputError(
+            f"{path}, line {number}: {byte} is no UTF-8 text. Save the file as UTF-8."
+        ) from error
+
+
+def _is_table(block: bytes, num_columns: int, separator: bytes) -> bool:
+    """Each line has its own separators: counting values alone lets a long line make up for a short one."""
     text = np.frombuffer(block, dtype=np.uint8)
-    separators = text[(text == ord(",")) | (text == ord("\n"))]
+    separators = text[(text == ord(separator)) | (text == ord("\n"))]
     if len(separators) % num_columns:
         return False
     is_end = separators.reshape(-1, num_columns) == ord("\n")
@@ -84,11 +157,11 @@ def _is_table(block: bytes, num_columns: int) -> bool:
 
 
 def _bad_line(
-    block: bytes, first_line: int, path: Path, dtype: np.dtype[np.generic], num_columns: int
+    block: bytes, first_line: int, path: Path, dtype: np.dtype[np.generic], num_columns: int, separator: bytes
 ) -> InputError:
     kind = int if dtype.kind in "iu" else float
     for number, line in enumerate(block.splitlines(), start=first_line):
-        fields = line.split(b",")
+        fields = line.split(separator)
         try:
             fits = len([kind(field) for field in fields]) == num_columns
         except ValueError:
@@ -97,7 +170,7 @@ def _bad_line(
             shown = line[:60].decode("utf-8", "replace")
             what = "whole numbers" if kind is int else "numbers"
             return InputError(
-                f"{path}, line {number}: expected {num_columns} {what} separated by commas, got {shown!r}. "
-                "Correct or remove that line."
+                f"{path}, line {number}: expected {num_columns} {what} separated by {SEPARATORS[separator]}, "
+                f"got {shown!r}. Correct or remove that line."
             )
     return InputError(f"{path}, lines {first_line} and following: numbers out of range of {dtype}.")
