@@ -40,7 +40,7 @@ def test_an_estimate_writes_nothing(tmp_path, capsys):
 
 def test_a_store_is_replaced_only_when_told_so(tmp_path, capsys):
     out = str(tmp_path / "g")
-    arguments = ["import", "synthetic", "--set", "num_nodes=100", "--out", out]
+    arguments = ["import", "synthetic", "--set", "num_nodes=500", "--out", out]
     assert main(arguments) == 0
     assert main(arguments) == 2
     assert "exists already" in capsys.readouterr().err

@@ -353,5 +353,9 @@ def test_the_source_says_what_it_knows_beforehand(example, tmp_path):
     assert own.read(edges, num_nodes=20).num_nodes == 20
     labels = write(tmp_path / "l.txt", [[i % 2] for i in range(15)])
     assert own.read(edges, labels=labels).num_nodes == 15
-    named = own.read(edges, named=True)
+    with patch.object(text_table, "WORD_BLOCK_BYTES", 24), patch.object(own_edges, "CHUNK_EDGES", 9):
+        named = own.read(edges, named=True)
+        chunks = [len(chunk.source) for chunk in named.edges()]
+    assert sum(chunks) == 40
+    assert len(chunks) == 4
     assert (named.num_nodes, named.num_edges) == (len(np.unique(example["edge_index"])), 40)

@@ -207,7 +207,7 @@ def test_a_file_must_be_there_be_a_file_and_have_a_known_format(folder):
 
 
 def test_damaged_archives_are_said_to_be_so(folder):
-    whole = gzip.compress(np.random.default_rng(0).bytes(99).hex().encode() + b",1\n" * 999)
+    whole = gzip.compress(b"0,1\n" * 999)
     for name, data in (("cut.csv.gz", whole[:-9]), ("no.csv.gz", b"0,1\n")):
         (folder / name).write_bytes(data)
         assert error(folder, name).startswith(f"{name} is not a complete gzip file (")

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from musegnn.datasets.raw import array_table, npy, parquet_table, text, text_table
+from musegnn.datasets.raw import array_table, arrow, npy, parquet_table, text, text_table
 from musegnn.datasets.raw.array_table import ArrayTable
 from musegnn.datasets.raw.table import open_table, suffix
 from musegnn.datasets.raw.text import is_number, is_whole
@@ -215,6 +215,13 @@ def test_parquet_has_the_columns_that_were_written(parquet):
 
 def test_parquet_without_a_letter_is_a_column_of_empty_strings(parquet):
     assert strings(opened(parquet({"a": ["", None], "b": [None, ""]})), [0, 1]) == [["", ""]] * 2
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_slice_of_an_arrow_array_has_its_own_strings(kind):
+    words = ["zero", "one", "two", "three"]
+    fields = arrow.as_fields(pa.array(words, kind).slice(1, 2))
+    assert [fields[i] for i in range(len(fields))] == words[1:3]
 
 
 def _npz(path, **arrays):

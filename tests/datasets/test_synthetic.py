@@ -232,7 +232,10 @@ def test_splits_are_exact_and_alike_in_class_and_degree():
     largest = np.flatnonzero(drawing.labels() == 0)
     for tenth in np.array_split(largest[np.argsort(degrees[largest])], 10):
         np.testing.assert_allclose(
-            np.bincount(split[tenth] + 1) / len(tenth), [0.4, 0.3, 0.1, 0.2], atol=0.04
+            # Four standard deviations of a share of 350 nodes.
+            np.bincount(split[tenth] + 1) / len(tenth),
+            [0.4, 0.3, 0.1, 0.2],
+            atol=0.1,
         )
 
 
@@ -276,7 +279,7 @@ def test_nodes_and_edges_are_never_held_whole():
     source = model.source()
     assert source.labels.nbytes + source.split.nbytes == 3 * model.num_nodes
     tracemalloc.start()
-    sizes = [len(chunk.source) for chunk in source.edges()]
+    sizes = [len(make().source) for make in source.edges()]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sum(sizes) == pytest.approx(source.num_edges, rel=0.01)

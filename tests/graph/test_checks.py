@@ -150,10 +150,18 @@ def test_numbers_of_numpy_are_numbers():
     ],
 )
 @pytest.mark.parametrize("memory", [1 << 30, 2 * 2 * 96], ids=["in one piece", "two edges a piece"])
-def test_parts_of_a_chunk_that_do_not_fit(target, relation, message, memory):
+@pytest.mark.parametrize("made", [False, True], ids=["as it is", "made by a thread"])
+def test_parts_of_a_chunk_that_do_not_fit(target, relation, message, memory, made):
     chunk = EdgeChunk(np.arange(4), target, relation)
-    source = GraphSource(name="x", edges=lambda: [chunk], num_nodes=9, relation_names=["a", "b"])
+    source = GraphSource(
+        name="x", edges=lambda: [(lambda: chunk) if made else chunk], num_nodes=9, relation_names=["a", "b"]
+    )
     assert_refused(message, Graph.from_source, source, memory=memory, workers=1)
+
+
+def test_a_chunk_made_by_a_thread_is_checked_like_any_other():
+    chunk = EdgeChunk(np.array([0, 5]), np.array([1, 1]))
+    refuse_source(r"edge 1 has the source 5; node ids must lie in [0, 2].", [lambda: chunk], num_nodes=3)
 
 
 def test_targets_without_sources():

@@ -202,6 +202,17 @@ def test_there_is_a_worker_for_each_core():
 
 
 @pytest.mark.parametrize("workers", [1, 3])
+def test_an_error_of_a_chunk_that_is_made_is_the_readers(workers):
+    def make():
+        raise OSError("the raw file is gone")
+
+    before = threading.active_count()
+    with pytest.raises(OSError, match="gone"):
+        list(csr_rows([make] * 5, 2, coded=False, workers=workers))
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("workers", [1, 3])
 def test_chunks_may_be_made_by_the_threads_that_take_them(workers):
     source, target, relation = a_hub()
     made = [lambda chunk=chunk: chunk for chunk in chunks_of(source, target, relation, 100)]

@@ -12,6 +12,8 @@ from musegnn.errors import InputError
 from musegnn.progress import show_progress
 from musegnn.version import __version__
 
+INTERRUPTED = 130
+
 # Typer brings its own copy of click from 0.17 on, so click's classes are taken from Typer's public ones.
 _UsageError = typer.BadParameter.__bases__[0]
 _ClickError = cast(type[Exception], _UsageError.__bases__[0])
@@ -53,14 +55,16 @@ def main(arguments: list[str] | None = None) -> int:
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     command = typer.main.get_command(app)
     try:
-        command.main(arguments, prog_name="muse", standalone_mode=False)
+        # Typer answers an interrupt with an exit code instead of an exception.
+        if command.main(arguments, prog_name="muse", standalone_mode=False) == INTERRUPTED:
+            raise KeyboardInterrupt
     except InputError as error:
         return _fail(str(error))
     except _ClickError as error:
         return _fail(_usage_line(error, command))
     except (KeyboardInterrupt, typer.Abort):
         print("muse: interrupted; nothing half-written was kept.", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output (head, less) has seen enough.
         sys.stderr.close()

@@ -35,7 +35,7 @@ class Shuffle:
     """x -> (multiplier x + shift) mod size, a one-to-one map of [0, size), for each of several sizes.
 
     Neighbors land about size * ratio apart. An irrational ratio spreads any run of x evenly, and independent
-    ratios, such as sqrt(2) and sqrt(3), give unrelated orders.
+    ratios give unrelated orders.
     """
 
     def __init__(self, sizes: Int64[np.ndarray, " sizes"], ratio: float, rng: np.random.Generator) -> None:
@@ -77,7 +77,6 @@ class Layout:
         self.num_communities = np.maximum(1, np.rint(self.sizes / community_size).astype(np.int64))
         self.others = self.sizes / self.num_communities - 1
         self.ids = Shuffle(np.array([num_nodes]), math.sqrt(2), rng)
-        self.splits = Shuffle(np.array([num_nodes]), math.sqrt(3), rng)
         self.ranks = Shuffle(self.sizes, (math.sqrt(5) - 1) / 2, rng)
 
     def class_of(self, places: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:

@@ -18,6 +18,7 @@ Every chunk is a function of the model and the chunk's number. Where a node stan
 labels and split, 3 bytes per node, are all that is held beside one chunk of edges (0.1 GB).
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
@@ -38,7 +39,7 @@ BLOCK_ROWS = 1 << 16
 """Nodes per block of labels, split and features."""
 CHUNK_EDGES = 1 << 20
 """Edges per chunk, about."""
-STREAMS = ("layout", "edges", "labels", "means", "features")
+STREAMS = ("layout", "edges", "labels", "means", "features", "split")
 """What random numbers are drawn for, each independent of the others."""
 
 
@@ -175,16 +176,15 @@ class Drawing:
         return source, layout.first[labels] + layout.ranks.backward(ranks, labels)
 
     def split(self) -> Int8[np.ndarray, " nodes"]:
-        """0 train, 1 valid, 2 test, -1 none; each community has its share of each."""
+        """0 train, 1 valid, 2 test, -1 none: so many nodes of each, in random order."""
         model = self.model
-        ends = np.rint(np.cumsum([model.train_share, model.valid_share, model.test_share]) * model.num_nodes)
-        kinds = np.array([0, 1, 2, -1], dtype=np.int8)
-
-        def block(number: int) -> np.ndarray:
-            order = self.layout.splits.forward(self._places(number))
-            return kinds[np.searchsorted(ends, order, side="right")]
-
-        return self._whole(np.int8, block)
+        shares = np.array([model.train_share, model.valid_share, model.test_share])
+        ends = np.rint(np.cumsum(shares) * model.num_nodes).astype(np.int64)
+        split = np.full(model.num_nodes, -1, dtype=np.int8)
+        for part, (start, end) in enumerate(itertools.pairwise([0, *ends])):
+            split[start:end] = part
+        self._rng("split").shuffle(split)
+        return split
 
     def labels(self, known: np.ndarray | None = None) -> Int16[np.ndarray, " nodes"]:
         """Labels, or -1 where they are not known."""
@@ -273,7 +273,7 @@ def _check(model: BlockModel) -> None:
         )
 
 
-def _in_range(model: BlockModel, name: str, low: float | int, high: float | int, why: str = "") -> None:
+def _in_range(model: BlockModel, name: str, low: float, high: float, why: str = "") -> None:
     value, is_whole = getattr(model, name), isinstance(high, int)
     if not is_whole:
         # Rounded inwards, so that the bounds in the message are allowed themselves.

@@ -61,6 +61,7 @@ def csr_rows(
 
     def partition(piece: _Piece) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         chunk = piece.make()
+        checks.edge_lengths(chunk)
         source, target = checks.edge_chunk(chunk, num_nodes, piece.first_edge)
         code = None
         if coded:
