@@ -183,6 +183,15 @@ def test_rows_in_node_order_must_be_as_many_as_nodes(part, folder):
         assert error(folder, "named.csv", nodes="n.csv", **{part: "p.csv"}) == expected
 
 
+def test_rows_without_ids_need_sorted_node_numbers(folder):
+    (folder / "n.csv").write_text("id\n0\n2\n1\n")
+    (folder / "l.csv").write_text("1\n1\n0\n")
+    expected = "n.csv, line 3: node 2 is not in its place, and other files have rows without ids"
+    assert error(folder, "e.csv", nodes="n.csv", labels="l.csv").startswith(expected)
+    (folder / "l.csv").write_text("id,label\n0,1\n1,1\n2,0\n")
+    own.read(folder / "e.csv", nodes=folder / "n.csv", labels=folder / "l.csv")
+
+
 def test_what_is_given_twice_is_refused(folder):
     (folder / "n.csv").write_text("id,label\n0,1\n1,1\n2,0\n")
     (folder / "l.csv").write_text("1\n1\n0\n")
@@ -272,6 +281,7 @@ def test_lists_of_features_must_be_of_one_length(lists, expected, folder):
             {"indptr": np.array([0, 3]), "indices": np.zeros((3, 1), int)},
             "e.npz, member indices must have one",
         ),
+        ({"edge_index": np.zeros((2, 1), int), "num_nodes": [3, 4]}, "e.npz, member num_nodes must be"),
         (
             {"edge_index": np.array([[0, 1], [1, 5]]), "num_nodes": 3},
             "e.npz, edge 1: node id 5, but the graph has 3 nodes; ids must lie in",

@@ -62,9 +62,8 @@ def numbers(table, columns, dtype, **options) -> np.ndarray:
     return np.concatenate([block.numbers(columns, dtype, **options) for block in table.blocks(columns)])
 
 
-words = st.text(
-    st.characters(exclude_characters="\n\r\0\t\x1f#%\ufeff", exclude_categories=["Cs"]), max_size=6
-).map(lambda word: word.strip(" "))
+characters = st.characters(exclude_characters="\n\r\0\t\x1f#%\ufeff", exclude_categories=["Cs"])
+words = st.text(st.sampled_from('ab", ') | characters, max_size=6).map(lambda word: word.strip(" "))
 tables = st.integers(1, 4).flatmap(
     lambda width: st.lists(st.lists(words, min_size=width, max_size=width), min_size=1, max_size=12)
 )
@@ -153,6 +152,8 @@ def test_empty_fields_are_missing_numbers(file, tmp_path):
         ('a,"b\tc"', "t.csv", True, ["a", "b\tc"]),
         ("  a  \t b ", "t.txt", True, ["a", "b"]),
         ('5" disk\tb', "t.tsv", True, ['5" disk', "b"]),
+        ('a"b"\tc', "t.tsv", True, ['a"b"', "c"]),
+        ('"a ""b""", "c"', "t.csv", True, ['a "b"', "c"]),
         ('"a" b', "t.txt", True, ['"a"', "b"]),
     ],
 )

@@ -46,6 +46,20 @@ def test_what_is_no_name_is_not_found(name):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "offsets", "expected"),
+    [
+        (b"\xff\xfe\n\xc3\n", [0, 3, 5], ["\ufffd\ufffd", "\ufffd"]),
+        (b"ab\ncd\n", [0, 2**62, 6], ["ab\ncd\n", ""]),
+        (b"ab\ncd\n", [0, -(2**63), 6], ["", "ab\ncd"]),
+    ],
+    ids=["bytes that are no text", "offsets too large", "offsets below zero"],
+)
+def test_names_of_a_damaged_store_are_wrong_but_no_crash(text, offsets, expected):
+    names = Names(np.frombuffer(text, dtype=np.uint8), np.array(offsets))
+    assert list(names) == expected
+
+
 def test_an_index_out_of_range_is_an_index_error():
     names = Names.of(["a", "b"])
     for index in (2, -3):

@@ -52,7 +52,9 @@ class Names(Sequence[str]):
         if not -len(self) <= index < len(self):
             raise IndexError(f"node {index} of {len(self)}")
         index %= len(self)
-        return self.text[self.offsets[index] : self.offsets[index + 1] - 1].tobytes().decode()
+        begin, end = int(self.offsets[index]), int(self.offsets[index + 1])
+        # In a damaged store, which `Graph.verify` finds, a name may be anything.
+        return self.text[begin : end - 1].tobytes().decode(errors="replace")
 
     def __iter__(self) -> Iterator[str]:
         return (self[i] for i in range(len(self)))

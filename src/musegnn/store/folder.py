@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import DTypeLike
 
 from musegnn.errors import StoreError
@@ -47,8 +47,9 @@ def file_errors(path: Path) -> Iterator[None]:
 class FolderWriter:
     """Writes a store: `array` for each array, then `publish`. Leaving without it leaves nothing behind.
 
-    The files go to `<folder>.partial`, which is locked, so that two processes cannot write one store. A kill
-    frees the lock; the next writer removes what the dead one left. Readers never look into a partial folder.
+    The files go to `<folder>.partial/store`, which becomes `<folder>`. The folder around it never moves and
+    holds a lock, so that two processes cannot write one store. A kill frees the lock; the next writer removes
+    what the dead one left. Readers never look into a partial folder.
     """
 
     def __init__(self, folder: Path, kind: str, *, overwrite: bool = False) -> None:
@@ -58,20 +59,19 @@ class FolderWriter:
         self.overwrite = overwrite
         self.partial = _beside(self.folder, PARTIAL_SUFFIX)
         self.scratch = self.partial / "scratch"
-        self._published = False
+        self._store = self.partial / "store"
         self._writers: dict[str, ArrayWriter] = {}
         self._specs: dict[str, ArraySpec] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> "FolderWriter":
         with self._stack, file_errors(self.folder):
-            self._check_target()
-            self.partial.mkdir(parents=True, exist_ok=True)
             self._lock()
-            self._stack.callback(self._discard)
-            # Another writer may have finished between the check and the lock.
+            self._stack.callback(self._clean)
             self._check_target()
-            _empty(self.partial, keep=_LOCK_NAME)
+            for left in self._contents():
+                _remove(left)
+            self._store.mkdir()
             self.scratch.mkdir()
             self._stack.enter_context(file_errors(self.folder))
             self._stack = self._stack.pop_all()
@@ -79,7 +79,7 @@ class FolderWriter:
 
     def array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter:
         """Begin the file of one array; it is finished by `publish` if not before."""
-        writer = ArrayWriter(self.partial / f"{name}.bin", dtype, row_shape)
+        writer = ArrayWriter(self._store / f"{name}.bin", dtype, row_shape)
         self._writers[name] = self._stack.enter_context(writer)
         return writer
 
@@ -98,14 +98,13 @@ class FolderWriter:
         """Finish all arrays, write the header last, and move the folder into place."""
         for name in list(self._writers):
             self.finish(name)
-        shutil.rmtree(self.scratch)
         header = Header(
             kind=self.kind,
             attributes=attributes,
             arrays=dict(sorted(self._specs.items())),
             provenance=provenance,
         )
-        with (self.partial / HEADER_NAME).open("x", encoding="utf-8") as file:
+        with (self._store / HEADER_NAME).open("x", encoding="utf-8") as file:
             file.write(header.to_json())
             file.flush()
             os.fsync(file.fileno())
@@ -125,37 +124,44 @@ class FolderWriter:
             raise StoreError(f"{self.folder} exists already. Choose another folder, or allow overwriting.")
 
     def _lock(self) -> None:
-        lock = FileLock(self.partial / _LOCK_NAME, timeout=0)
+        with contextlib.suppress(FileExistsError):
+            self.partial.mkdir(parents=True)
         try:
-            lock.acquire()
-        except Timeout:
+            descriptor = os.open(self.partial / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            self._stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Its holder removes the file in the end: a lock on a file without a name guards nothing.
+            busy = os.fstat(descriptor).st_nlink == 0
+        except (FileNotFoundError, BlockingIOError):
+            busy = True
+        if busy:
             raise StoreError(
                 f"{self.folder} is being written by another process. Wait for it, or choose another folder."
-            ) from None
-        self._stack.callback(lock.release)
+            )
 
-    def _discard(self) -> None:
-        # After publishing, a folder of this name would be another writer's.
-        if not self._published:
-            shutil.rmtree(self.partial, ignore_errors=True)
+    def _contents(self) -> list[Path]:
+        return [path for path in self.partial.iterdir() if path.name != _LOCK_NAME]
+
+    def _clean(self) -> None:
+        with contextlib.suppress(OSError):
+            for path in self._contents():
+                _remove(path, ignore_errors=True)
+            # The lock goes last: from then on the folder may be another writer's, and is not empty.
+            (self.partial / _LOCK_NAME).unlink()
+            self.partial.rmdir()
 
     def _move_into_place(self) -> None:
-        _sync_folder(self.partial)
+        _sync_folder(self._store)
         # What somebody else has put there meanwhile is not ours to replace.
         self._check_target()
-        # The old store moves into the new one and goes from there: no third name is left behind by a kill.
         replaced = self.partial / "replaced"
         with ExitStack() as undo:
             if self.folder.exists():
                 self.folder.rename(replaced)
                 undo.callback(replaced.rename, self.folder)
-            self.partial.rename(self.folder)
+            self._store.rename(self.folder)
             undo.pop_all()
-        self._published = True
-        # Not before the move: a second writer would make a new lock and empty the folder under our hands.
-        (self.folder / _LOCK_NAME).unlink()
         _sync_folder(self.folder.parent)
-        shutil.rmtree(self.folder / replaced.name, ignore_errors=True)
 
 
 class StoredFolder:
@@ -166,11 +172,15 @@ class StoredFolder:
         with file_errors(self.folder):
             if not (self.folder / HEADER_NAME).is_file():
                 raise StoreError(self._why_not(kind))
+            before = _identity(self.folder / HEADER_NAME)
             self.header = Header.read(self.folder / HEADER_NAME, kind)
             # Sizes are compared now, so that a truncated array is found before it is read.
             self.arrays = {
                 name: map_array(self._path(name), spec) for name, spec in self.header.arrays.items()
             }
+            # The header of one store and the arrays of another would not be noticed where the sizes agree.
+            if _identity(self.folder / HEADER_NAME) != before:
+                raise StoreError(f"{self.folder} was replaced while it was opened. Open it again.")
 
     @property
     def num_bytes(self) -> int:
@@ -214,12 +224,17 @@ def _is_store(folder: Path) -> bool:
         return b'"musegnn ' in file.read(256)
 
 
-def _empty(folder: Path, keep: str) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != keep:
-            path.unlink()
+def _identity(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    # Numbers of deleted files are given again; times are not.
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+def _remove(path: Path, ignore_errors: bool = False) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=ignore_errors)
+    else:
+        path.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -18,8 +18,7 @@ ENDS = (
     ("node1", "node2"),
 )
 RELATION = ("relation", "type", "edge_type", "rel")
-ID = ("id", "node", "node_id", "name", "")
-"""pandas leaves the name of its index empty."""
+ID = ("id", "node", "node_id", "name")
 LABEL = ("label", "labels", "class")
 SPLIT = ("split",)
 
@@ -59,15 +58,14 @@ def is_edge_header(fields: list[str]) -> bool:
 
 def is_node_header(fields: list[str]) -> bool:
     """Whether the first line of a nodes, labels or split table names a column."""
-    is_id = fields[0] in ID and any(fields)
-    return is_id or find(fields, LABEL) is not None or find(fields, SPLIT) is not None
+    return fields[0] in ID or find(fields, LABEL) is not None or find(fields, SPLIT) is not None
 
 
 def is_feature_header(fields: list[str]) -> bool:
     """Whether the first line of a feature table names columns: no number in it, or numbers behind an id."""
-    if fields[0] in ID and fields[0]:
+    if fields[0] in ID:
         return True
-    # The numbers behind an index that pandas leaves without a name; other numbers may lack their first value.
+    # pandas leaves its index without a name and numbers the rest; other rows may lack their first number.
     if not fields[0] and fields[1:] == [str(i) for i in range(len(fields) - 1)]:
         return True
     return any(fields) and not any(is_number(field) for field in fields)
@@ -78,6 +76,9 @@ def find_key(table: Table, *values: int | None) -> int | None:
     named = find(table.columns, ID)
     if named is not None:
         return named
+    # The index of pandas has no name.
+    if table.columns is not None and not table.columns[0]:
+        return 0
     is_free = table.num_columns > 1 and 0 not in values
     return 0 if is_free and not is_number(table.head[0][0]) else None
 

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from musegnn.datasets.own.columns import Column
 from musegnn.datasets.own.edges import Survey
 from musegnn.datasets.own.features import FeatureTable
 from musegnn.datasets.own.ids import NameIds, NumberIds, all_rows
-from musegnn.datasets.own.parts import Parts
+from musegnn.datasets.own.parts import NodeTable, Parts
 from musegnn.errors import InputError
 from musegnn.graph.names import Names
 
@@ -48,7 +50,7 @@ def number_names(parts: Parts, num_nodes: int | None) -> Numbering:
 
 def _collect(parts: Parts, ids: NameIds) -> Survey:
     tables = parts.tables()
-    if not any(part.key is not None for part in tables) and parts.has_rows():
+    if not any(part.key is not None for part in tables) and parts.has_plain_rows():
         raise InputError(
             f"{parts.edges.path} has names, but features, labels and split do not say whose each row is. "
             "Give one of them a column id, or pass nodes, a file with the names in the order of the rows."
@@ -79,11 +81,23 @@ def check_numbers(parts: Parts, num_nodes: int | None) -> Numbering:
     if count is None and survey is not None:
         count = max(survey.num_nodes, *map(_num_listed, keyed), 1)
     ids = NumberIds(count)
-    if parts.nodes is not None:
-        assert count is not None
-        for _ in all_rows(parts.nodes.table, parts.nodes.key, [parts.nodes.key], ids, count):
-            pass
+    if parts.nodes is not None and count is not None:
+        _check_listed(parts.nodes, ids, count, has_plain_rows=parts.has_plain_rows())
     return Numbering(ids=ids, num_nodes=count, survey=survey)
+
+
+def _check_listed(nodes: NodeTable, ids: NumberIds, num_nodes: int, *, has_plain_rows: bool) -> None:
+    """Every number is listed once, and in order if rows without ids could be meant in the table's order."""
+    first = 0
+    for numbers, block in all_rows(nodes.table, nodes.key, [nodes.key], ids, num_nodes):
+        is_moved = numbers != np.arange(first, first + len(numbers))
+        if has_plain_rows and is_moved.any():
+            row = int(np.flatnonzero(is_moved)[0])
+            raise InputError(
+                f"{block.where(row)}: node {numbers[row]} is not in its place, and other files have rows "
+                "without ids, so it is not clear whose they are. Sort the nodes by id, or pass named=True."
+            )
+        first += len(numbers)
 
 
 def _num_listed(column: Column) -> int:

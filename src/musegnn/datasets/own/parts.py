@@ -95,9 +95,10 @@ class Parts:
         parts = (self.features, self.labels, self.split)
         return [part for part in parts if isinstance(part, FeatureTable | Column) and part.table is not nodes]
 
-    def has_rows(self) -> bool:
-        """Whether anything is known about nodes."""
-        return any(part is not None for part in (self.features, self.labels, self.split))
+    def has_plain_rows(self) -> bool:
+        """Whether some part has its rows in node order, without ids."""
+        parts = [part for part in (self.features, self.labels, self.split) if part is not None]
+        return any(isinstance(part, np.ndarray | NpzMember) or part.key is None for part in parts)
 
     def num_nodes(self) -> int | None:
         """As many as the nodes table or the features have rows, or labels or a split in node order."""

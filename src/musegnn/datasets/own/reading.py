@@ -33,11 +33,14 @@ def read(
     memory each beside their text, and one more pass over the edges if there is no nodes table. Edges are
     never held in memory.
 
+    Text may be packed (`.csv.gz`). Its columns are separated by commas, tabs or blanks; blanks may be part of
+    names in a `.csv` or `.tsv`. Leading lines that begin with # or % are comments; write a header first where
+    names begin so.
+
     Args:
-        edges: two ids in each line, separated by commas, tabs or blanks. A header `source,target` (or
-            src/dst, from/to, u/v, head/tail, id1/id2, node1/node2) may name a column `relation` of numbers
-            or words. Leading lines that begin with # or % are comments. A `.npy` has the shape (2, edges) or
-            (edges, 2); an `.npz` has `edge_index`, or `indptr` and `indices`, and may have `relation`,
+        edges: two ids in each line. A header `source,target` (or src/dst, from/to, u/v, head/tail, id1/id2,
+            node1/node2) may name a column `relation` of numbers or words. A `.npy` has the shape (2, edges)
+            or (edges, 2); an `.npz` has `edge_index`, or `indptr` and `indices`, and may have `relation`,
             `num_nodes`, `features`, `labels` and `split`.
         nodes: every node's id, one in each line, or a table with the columns id, label and split.
         features: one row of numbers for each node. Streamed where the rows are in node order; rows that have

@@ -114,7 +114,10 @@ class ArrayTable:
                 )
             self.columns = ("source", "target", "relation")
         if "num_nodes" in members:
-            self.num_nodes = int(NpzMember(self.path, "num_nodes").read())
+            count = NpzMember(self.path, "num_nodes").read()
+            if count.size != 1 or count.dtype.kind not in "iu":
+                raise InputError(f"{self.path}, member num_nodes must be one whole number, got {count}.")
+            self.num_nodes = int(count.item())
 
 
 def _check(array: np.ndarray | NpzMember, what: str, *, pair: bool = False) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from io import BufferedIOBase
 from pathlib import Path
 
+import numpy as np
+
 from musegnn.datasets.raw.text import BYTE_ORDER_MARK, decode, is_number, line_blocks, open_text, tidy
 from musegnn.datasets.raw.text_block import TextBlock
 from musegnn.errors import InputError
@@ -69,7 +71,9 @@ class TextTable:
     def _clean(self, lines: bytes, number: int) -> tuple[bytes, bytes]:
         """Lines without quotes and spare blanks, and what separates their fields now."""
         if b'"' in lines and self.separator != b" ":
-            return self._unquote(lines, number), UNQUOTED
+            if not _quotes_whole_fields(lines, self.separator):
+                return self._unquote(lines, number), UNQUOTED
+            lines = lines.replace(b'"', b"")
         return tidy(lines, self.separator), self.separator
 
     def _fields(self, line: bytes, number: int) -> list[str]:
@@ -94,6 +98,22 @@ class TextTable:
                 f"{self.path}, line {number + len(rows)}: {what}. Close each quote in its own line."
             ) from error
         return "".join(row + "\n" for row in rows).encode()
+
+
+def _quotes_whole_fields(lines: bytes, separator: bytes) -> bool:
+    """Whether quotes stand at both ends of fields only, and hide no separator: then they say nothing."""
+    text = np.frombuffer(b"\n" + lines, dtype=np.uint8)
+    is_limit = (text == ord(separator)) | (text == ord("\n"))
+    quotes = np.flatnonzero(text == ord('"'))
+    if len(quotes) % 2:
+        return False
+    opening, closing = quotes[::2], quotes[1::2]
+    num_limits = np.cumsum(is_limit)
+    return bool(
+        is_limit[opening - 1].all()
+        and is_limit[closing + 1].all()
+        and (num_limits[opening] == num_limits[closing]).all()
+    )
 
 
 def _after_comments(file: BufferedIOBase, path: Path) -> tuple[int, bytes]:
