@@ -81,15 +81,15 @@ def write_papers100m(
     """papers100M-bin: float32 labels of shape (nodes, 1), NaN for all but the arXiv papers."""
     rng = np.random.default_rng(1)
     labels = np.full((num_nodes, 1), np.nan, dtype=np.float32)
-    labelled = rng.permutation(num_nodes)[:20]
-    labels[labelled, 0] = rng.integers(172, size=20)
+    labeled = rng.permutation(num_nodes)[:20]
+    labels[labeled, 0] = rng.integers(172, size=20)
     arrays = {
         "edge_index": random_edges(rng, 150, num_nodes, num_nodes),
         "features": rng.normal(size=(num_nodes, 128)).astype(np.float32),
         "labels": labels,
-        "train": labelled[:10],
-        "valid": labelled[10:14],
-        "test": labelled[14:],
+        "train": labeled[:10],
+        "valid": labeled[10:14],
+        "test": labeled[14:],
     }
     (folder / "raw").mkdir(parents=True)
     write = np.savez_compressed if compressed else np.savez

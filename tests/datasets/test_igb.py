@@ -38,11 +38,11 @@ def test_every_size_gives_the_arrays_of_its_files(size, num_classes, tmp_path):
 
 
 @pytest.mark.parametrize("num_classes", [19, 2983])
-def test_only_the_first_papers_of_full_are_labelled_whatever_the_file_holds_behind_them(
+def test_only_the_first_papers_of_full_are_labeled_whatever_the_file_holds_behind_them(
     num_classes, tmp_path, monkeypatch
 ):
     arrays = layouts.write_igb(tmp_path, "full")
-    monkeypatch.setitem(igb.LABELLED_IN_FULL, num_classes, 31)
+    monkeypatch.setitem(igb.LABELED_IN_FULL, num_classes, 31)
     labels = arrays[f"labels_{num_classes}"]
     labels[40:] = 1e9
     labels.tofile(tmp_path / "full" / igb.LABELS[num_classes])
@@ -52,8 +52,8 @@ def test_only_the_first_papers_of_full_are_labelled_whatever_the_file_holds_behi
     np.testing.assert_array_equal(graph.split, np.repeat([0, 1, 2, -1], [18, 6, 7, 16]))
 
 
-def test_the_counts_of_labelled_papers_are_the_official_ones():
-    assert igb.LABELLED_IN_FULL == {19: 227_130_858, 2983: 157_675_969}
+def test_the_counts_of_labeled_papers_are_the_official_ones():
+    assert igb.LABELED_IN_FULL == {19: 227_130_858, 2983: 157_675_969}
 
 
 @pytest.mark.parametrize("size", ["large", "full"])

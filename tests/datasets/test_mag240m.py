@@ -104,9 +104,9 @@ def test_only_papers_have_labels_and_the_split_is_by_year(tmp_path):
 @pytest.mark.parametrize("test_part", ["test-dev", "test"])
 def test_an_official_split_beside_is_taken_exactly(test_part, tmp_path):
     labels = layouts.write_mag240m(tmp_path)["labels"]
-    labelled, unlabelled = np.flatnonzero(~np.isnan(labels)), np.flatnonzero(np.isnan(labels))
-    parts = {"train": labelled[:5], "valid": labelled[5:7], test_part: unlabelled[:4]}
-    np.savez(tmp_path / FOLDER / "split_dict.npz", **{"test-challenge": unlabelled[4:6], **parts})
+    labeled, unlabeled = np.flatnonzero(~np.isnan(labels)), np.flatnonzero(np.isnan(labels))
+    parts = {"train": labeled[:5], "valid": labeled[5:7], test_part: unlabeled[:4]}
+    np.savez(tmp_path / FOLDER / "split_dict.npz", **{"test-challenge": unlabeled[4:6], **parts})
     source = mag240m.read(tmp_path)
     graph = layouts.built_both_ways(source, tmp_path / "out")
     for number, ids in enumerate(parts.values()):

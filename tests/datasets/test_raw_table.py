@@ -117,7 +117,7 @@ def test_any_columns_are_read_as_numbers(values, separator, data, tmp_path_facto
         assert strings(table, columns) == [list(map(str, row)) for row in values[: len(lines), columns]]
 
 
-def test_a_column_of_words_is_no_obstacle_to_its_neighbours(tmp_path):
+def test_a_column_of_words_is_no_obstacle_to_its_neighbors(tmp_path):
     rows = [[str(i), f"word {i}", str(i / 8)] for i in range(50)]
     path = write(tmp_path / "t.csv", "".join(",".join(row) + "\n" for row in rows))
     with small_blocks():

@@ -15,7 +15,7 @@ from musegnn.graph import EdgeChunk, FeatureSource, GraphSource
 
 NUM_KILLS = 50 if "MUSEGNN_PROOF" in os.environ else 5
 SLOW = {"num_nodes": 300, "num_chunks": 20}
-SHORT = {"num_nodes": 4, "num_chunks": 1}
+SHORT = {"num_nodes": 2, "num_chunks": 1}
 
 BUILD = """
 import sys, time

@@ -304,7 +304,7 @@ def test_a_source_with_too_few_or_too_many_rows_of_features(tmp_path, count):
         (np.zeros((3, 0)), r"got shape (3, 0) of float64."),
         (
             ["a", "b", "c"],
-            r"got shape (3,) of <U1. Number the classes from 0 and pass -1 for unlabelled nodes.",
+            r"got shape (3,) of <U1. Number the classes from 0 and pass -1 for unlabeled nodes.",
         ),
         ([True, False, True], r"got shape (3,) of bool."),
         (np.zeros(3, dtype=object), r"got shape (3,) of object."),
@@ -328,7 +328,7 @@ def test_labels_that_cannot_be(labels, message):
 def test_a_label_that_is_no_class(monkeypatch, given):
     """In the second block of two."""
     monkeypatch.setattr(checks, "_BLOCK_ROWS", 2)
-    message = r"labels[2] is 2; a label must be a whole number in [0, 1], or -1 for an unlabelled node."
+    message = r"labels[2] is 2; a label must be a whole number in [0, 1], or -1 for an unlabeled node."
     refuse_edges(message, labels=[0, 1, 2], **given)
 
 
@@ -382,7 +382,7 @@ def test_splits_that_cannot_be(split, message):
 
 @pytest.mark.parametrize("labels", [None, [-1, 0, 0]])
 def test_a_train_split_without_labels(labels):
-    message = r"The train split has no labelled node: there is nothing to learn from. Pass labels"
+    message = r"The train split has no labeled node: there is nothing to learn from. Pass labels"
     refuse_edges(message, num_nodes=3, labels=labels, split=[0, 1, 2])
 
 

@@ -26,7 +26,7 @@ def test_a_graph_drawn_on_paper_has_the_figures_on_paper():
     assert figures.homophily == pytest.approx(2 / 4)
     assert figures.class_counts == (2, 2)
     assert figures.split_counts["test"] == 2
-    assert figures.split_counts["test labelled"] == 1
+    assert figures.split_counts["test labeled"] == 1
     assert figures.relation_counts == {"cites": 2, "likes": 2}
 
 

@@ -17,7 +17,7 @@ from musegnn.memory import total_memory
 from musegnn.store import file_errors
 from musegnn.version import __version__
 
-CORE = ("torch", "numpy", "scipy", "numba", "jaxtyping", "filelock", "typer", "rich")
+CORE = ("torch", "numpy", "scipy", "numba", "jaxtyping", "typer", "rich")
 DISK_BYTES = 1 << 28
 
 

@@ -99,13 +99,13 @@ def _print_labels(graph: Graph, figures: Statistics) -> None:
     if figures.homophily is not None:
         show.line("homophily", f"{figures.homophily:.3f} of the edges join nodes of one class")
     if figures.split_counts:
-        parts = [part for part in figures.split_counts if not part.endswith("labelled")]
+        parts = [part for part in figures.split_counts if not part.endswith("labeled")]
         text = (f"{part} {figures.split_counts[part]:,}" for part in parts)
-        unlabelled = sum(figures.split_counts[p] - figures.split_counts[f"{p} labelled"] for p in parts)
-        show.line("split", ", ".join(text) + (f" ({unlabelled:,} of them unlabeled)" if unlabelled else ""))
+        unlabeled = sum(figures.split_counts[p] - figures.split_counts[f"{p} labeled"] for p in parts)
+        show.line("split", ", ".join(text) + (f" ({unlabeled:,} of them unlabeled)" if unlabeled else ""))
     if graph.num_classes:
-        unlabelled = graph.num_nodes - sum(figures.class_counts)
-        show.line("classes", f"{graph.num_classes}, {unlabelled:,} nodes unlabeled; the largest:")
+        unlabeled = graph.num_nodes - sum(figures.class_counts)
+        show.line("classes", f"{graph.num_classes}, {unlabeled:,} nodes unlabeled; the largest:")
         names = graph.class_names or [f"class {c}" for c in range(graph.num_classes)]
         rows = sorted(zip(names, figures.class_counts, strict=True), key=lambda row: -row[1])
         show.bars(rows[:MAX_CLASSES])

@@ -1,6 +1,6 @@
 """The homogeneous graphs of the Illinois Graph Benchmark: papers, and the citations among them.
 
-The split is by index: the first 60 %, the next 20 % and the last 20 % of the labelled papers. For `full`
+The split is by index: the first 60 %, the next 20 % and the last 20 % of the labeled papers. For `full`
 this is the official one. For the smaller sets the official loader shuffles with a permutation that has no
 seed, so there is no one official split, and published figures come from as many splits as there were runs.
 
@@ -24,8 +24,8 @@ EDGES = "processed/paper__cites__paper/edge_index.npy"
 FEATURES = "processed/paper/node_feat.npy"
 LABELS = {19: "processed/paper/node_label_19.npy", 2983: "processed/paper/node_label_2K.npy"}
 """File of the labels by number of classes."""
-LABELLED_IN_FULL = {19: 227_130_858, 2983: 157_675_969}
-"""Of `full`, only so many of the first papers are labelled, by number of classes; what follows is padding."""
+LABELED_IN_FULL = {19: 227_130_858, 2983: 157_675_969}
+"""Of `full`, only so many of the first papers are labeled, by number of classes; what follows is padding."""
 NPY_MAGIC = b"\x93NUMPY"
 
 SIZES = {
@@ -54,15 +54,15 @@ def read(size: str, root: Path, features: bool = True, num_classes: int = 19) ->
         raise InputError(f"{folder / EDGES} must have shape (edges, 2), got {edge_index.shape}. {get}")
     labels = _map(folder / LABELS[num_classes])
     num_nodes = len(labels)
-    num_labelled = min(num_nodes, LABELLED_IN_FULL[num_classes]) if size == "full" else num_nodes
+    num_labeled = min(num_nodes, LABELED_IN_FULL[num_classes]) if size == "full" else num_nodes
     return GraphSource(
         name=f"IGB-{size}",
         edges=lambda: [EdgeChunk(edge_index[:, 0], edge_index[:, 1])],
         num_nodes=num_nodes,
         num_edges=len(edge_index),
         features=_features(folder / FEATURES, num_nodes) if features else None,
-        labels=place_labels(labels[:num_labelled], num_classes, num_nodes),
-        split=_split(num_nodes, num_labelled),
+        labels=place_labels(labels[:num_labeled], num_classes, num_nodes),
+        split=_split(num_nodes, num_labeled),
         num_classes=num_classes,
         keep_direction=True,
         provenance=provenance(f"IGB-{size}", folder, files, features=features, num_classes=num_classes),
@@ -93,12 +93,12 @@ def _features(path: Path, num_nodes: int) -> FeatureSource:
     return FeatureSource.of(rows)
 
 
-def _split(num_nodes: int, num_labelled: int) -> np.ndarray:
-    num_train, num_valid = int(num_labelled * 0.6), int(num_labelled * 0.2)
+def _split(num_nodes: int, num_labeled: int) -> np.ndarray:
+    num_train, num_valid = int(num_labeled * 0.6), int(num_labeled * 0.2)
     split = np.full(num_nodes, -1, dtype=np.int8)
     split[:num_train] = 0
     split[num_train : num_train + num_valid] = 1
-    split[num_train + num_valid : num_labelled] = 2
+    split[num_train + num_valid : num_labeled] = 2
     return split
 
 

@@ -4,8 +4,8 @@ An author's features are the mean of its papers' rows, an institution's the mean
 stored; who has no such neighbor gets zeros. Only papers have labels and a split.
 
 `meta.pt` and `split_dict.pt` are pickles and are never read. The numbers of authors and institutions are the
-largest ids + 1. The split is by year over the labelled papers: until 2018, 2019, 2020 (test labels are
-hidden, so the last part is empty). The official split, with its unlabelled test papers, is taken from a file
+largest ids + 1. The split is by year over the labeled papers: until 2018, 2019, 2020 (test labels are
+hidden, so the last part is empty). The official split, with its unlabeled test papers, is taken from a file
 `split_dict.npz` beside `split_dict.pt`. To make it, run there (it loads the pickle, so trust that first):
 
     python -c "import numpy, torch; numpy.savez('split_dict', **torch.load('split_dict.pt', weights_only=0))"

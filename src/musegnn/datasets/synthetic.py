@@ -22,7 +22,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ class BlockModel:
     test_share: float = 0.3
     """Share of the nodes that is for testing; what is left is in no split."""
     label_all: bool = True
-    """False leaves nodes in no split unlabelled."""
+    """False leaves nodes in no split unlabeled."""
     seed: int = 0
     """Another seed gives another graph of the same kind."""
 
@@ -95,14 +95,14 @@ class BlockModel:
     def source(self, name: str = "synthetic", *, features: bool = True) -> GraphSource:
         """The graph, to be drawn chunk by chunk."""
         drawing = Drawing(self)
-        split = drawing.split()
+        split = cache(drawing.split)
         return GraphSource(
             name=name,
             edges=lambda: (partial(drawing.edge_chunk, i) for i in range(drawing.num_chunks)),
             num_nodes=self.num_nodes,
             num_edges=round(drawing.levels.num_edges),
             features=drawing.features() if features else None,
-            labels=drawing.labels(None if self.label_all else split >= 0),
+            labels=lambda: drawing.labels(None if self.label_all else split() >= 0),
             split=split,
             num_classes=self.num_classes,
             provenance={"source": name, "options": {"features": features, **asdict(self)}},
@@ -194,7 +194,7 @@ class Drawing:
         return labels
 
     def features(self) -> FeatureSource:
-        """Mean of the label's class + noise, scaled to variance 1; unlabelled nodes have it, too."""
+        """Mean of the label's class + noise, scaled to variance 1; unlabeled nodes have it, too."""
         model = self.model
         return FeatureSource(dim=model.num_features, dtype=model.feature_dtype, blocks=self._feature_blocks)
 

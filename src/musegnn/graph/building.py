@@ -92,13 +92,14 @@ def build(
 
     # What is short comes first: a wrong label is found before hours of sorting, not after.
     num_classes = checks.num_classes(source.num_classes, source.class_names)
-    labels = _write_labels(source.labels, sink, num_nodes, num_classes)
+    values = source.labels() if callable(source.labels) else source.labels
+    labels = _write_labels(values, sink, num_nodes, num_classes)
     split = None
     if source.split is not None:
-        split = checks.split(source.split, num_nodes)
+        split = checks.split(source.split() if callable(source.split) else source.split, num_nodes)
         sink.array("split", np.int8).append(split)
         sink.finish("split")
-    checks.train_is_labelled(labels, split)
+    checks.train_is_labeled(labels, split)
     if source.node_names is not None:
         checks.names(source.node_names, num_nodes, "node_names")
         names = Names.of(source.node_names)

@@ -158,14 +158,14 @@ def finite(rows: np.ndarray, first_row: int) -> None:
 
 
 def labels(values: ArrayLike, count: int, num_classes: int | None) -> Iterator[np.ndarray]:
-    """Class numbers in blocks of int32; -1 and NaN mean unlabelled."""
+    """Class numbers in blocks of int32; -1 and NaN mean unlabeled."""
     array = as_array(values, "labels")
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InputError(
             f"labels must be one class number per node, got shape {array.shape} of {array.dtype}. "
-            "Number the classes from 0 and pass -1 for unlabelled nodes."
+            "Number the classes from 0 and pass -1 for unlabeled nodes."
         )
     if len(array) != count:
         raise InputError(
@@ -182,7 +182,7 @@ def labels(values: ArrayLike, count: int, num_classes: int | None) -> Iterator[n
             row = int(np.flatnonzero(is_bad)[0])
             raise InputError(
                 f"labels[{start + row}] is {block[row]}; a label must be a whole number in [0, {limit - 1}], "
-                "or -1 for an unlabelled node. Number the classes from 0."
+                "or -1 for an unlabeled node. Number the classes from 0."
             )
         yield whole.astype(np.int32)
 
@@ -237,13 +237,13 @@ def _split_ids(array: np.ndarray, name: str, count: int) -> Int64[np.ndarray, " 
     return array.astype(np.int64)
 
 
-def train_is_labelled(labels: np.ndarray | None, split: np.ndarray | None) -> None:
+def train_is_labeled(labels: np.ndarray | None, split: np.ndarray | None) -> None:
     """If there is a train split, at least one of its nodes has a label."""
     if split is None or not (split == 0).any():
         return
     if labels is None or not (labels[split == 0] >= 0).any():
         raise InputError(
-            "The train split has no labelled node: there is nothing to learn from. "
+            "The train split has no labeled node: there is nothing to learn from. "
             "Pass labels for its nodes, or leave the split out."
         )
 

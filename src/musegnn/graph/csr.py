@@ -1,6 +1,6 @@
 """Edges in any order -> CSR rows in order, in bounded memory.
 
-Both directions of each edge become keys (`musegnn.ops`), grouped into buckets of neighbouring rows and laid
+Both directions of each edge become keys (`musegnn.ops`), grouped into buckets of neighboring rows and laid
 aside, in memory or on disk. Then one bucket after the other is sorted, stripped of repeats, and handed on. An
 edge list of any length passes through; what is held at once is a few chunks and a few buckets.
 """

@@ -33,18 +33,18 @@ KIND = "graph"
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Graph:
-    """A graph: the columns of row i, `indices[indptr[i] : indptr[i + 1]]`, are the neighbours of node i.
+    """A graph: the columns of row i, `indices[indptr[i] : indptr[i + 1]]`, are the neighbors of node i.
 
-    Every edge is stored in both directions, once; no node is its own neighbour; columns ascend in each row.
+    Every edge is stored in both directions, once; no node is its own neighbor; columns ascend in each row.
     Make one with `from_edges`, `open`, or `musegnn.datasets.load`. What is opened from disk is memory-mapped.
     """
 
     indptr: Int64[np.ndarray, " nodes_plus_1"]
     indices: Integer[np.ndarray, " entries"]
-    """Neighbours, int32 below 2**31 nodes."""
+    """Neighbors, int32 below 2**31 nodes."""
     features: Float[np.ndarray, "nodes dim"] | None = None
     labels: Int32[np.ndarray, " nodes"] | None = None
-    """Class numbers, -1 where unlabelled."""
+    """Class numbers, -1 where unlabeled."""
     split: Int8[np.ndarray, " nodes"] | None = None
     """0 train, 1 valid, 2 test, -1 none."""
     relation: UInt[np.ndarray, " entries"] | None = None

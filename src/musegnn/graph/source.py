@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+Split = ArrayLike | dict[str, ArrayLike]
+
 
 class EdgeChunk(NamedTuple):
     """Some edges, source[e] -> target[e]; `relation[e]` is the number of the edge's relation, from 0."""
@@ -20,7 +22,7 @@ class EdgeChunk(NamedTuple):
 
 
 class Topology(NamedTuple):
-    """The finished adjacency, for features that are computed from it (means over neighbours)."""
+    """The finished adjacency, for features that are computed from it (means over neighbors)."""
 
     indptr: np.ndarray
     indices: np.ndarray
@@ -59,10 +61,10 @@ class GraphSource:
     num_edges: int | None = None
     """Number of edges `edges` will yield, exact or estimated: for progress bars and estimates only."""
     features: FeatureSource | None = None
-    labels: ArrayLike | None = None
-    """One class number per node; -1 or NaN where there is none."""
-    split: ArrayLike | dict[str, ArrayLike] | None = None
-    """0, 1, 2, -1 per node, or the node ids (or a mask) of "train", "valid" and "test"."""
+    labels: ArrayLike | Callable[[], ArrayLike] | None = None
+    """One class number per node, -1 or NaN where there is none; or a function that makes them when needed."""
+    split: Split | Callable[[], Split] | None = None
+    """0, 1, 2, -1 per node, or the node ids (or a mask) of "train", "valid" and "test"; or a function."""
     num_classes: int | None = None
     """None takes the largest label + 1."""
     class_names: Sequence[str] | None = None

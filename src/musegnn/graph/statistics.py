@@ -19,15 +19,15 @@ class Statistics:
     degree_median: int
     degree_max: int
     num_isolated: int
-    """Nodes without a neighbour."""
+    """Nodes without a neighbor."""
     degree_histogram: tuple[int, ...]
     """Number of nodes of degree 0, 1, 2-3, 4-7, 8-15, ..."""
     homophily: float | None
-    """Share of the edges between labelled nodes whose ends have the same label."""
+    """Share of the edges between labeled nodes whose ends have the same label."""
     class_counts: tuple[int, ...]
-    """Labelled nodes of each class."""
+    """Labeled nodes of each class."""
     split_counts: dict[str, int]
-    """Nodes of each split, and those that are labelled as `<split> labelled`."""
+    """Nodes of each split, and those that are labeled as `<split> labeled`."""
     relation_counts: dict[str, int]
     """Edges of each relation, in their original direction."""
 
@@ -36,7 +36,7 @@ def statistics(graph: Graph) -> Statistics:
     """One pass over the adjacency in blocks of rows."""
     histogram = np.zeros(65, dtype=np.int64)
     by_degree = np.zeros(1, dtype=np.int64)
-    same = labelled = 0
+    same = labeled = 0
     relations = np.zeros(len(_relation_names(graph)), dtype=np.int64)
     with progress("Reading the graph", graph.num_nodes) as advance:
         for first in range(0, graph.num_nodes, _BLOCK_ROWS):
@@ -49,7 +49,7 @@ def statistics(graph: Graph) -> Statistics:
                 ends = np.repeat(graph.labels[first : first + len(degrees)], degrees)
                 others = graph.labels[graph.indices[entries]]
                 both = (ends >= 0) & (others >= 0)
-                labelled += int(both.sum())
+                labeled += int(both.sum())
                 same += int((ends == others)[both].sum())
             if graph.relation is not None:
                 code = graph.relation[entries]
@@ -61,7 +61,7 @@ def statistics(graph: Graph) -> Statistics:
         degree_max=len(by_degree) - 1,
         num_isolated=int(histogram[0]),
         degree_histogram=tuple(np.trim_zeros(histogram, "b").tolist()),
-        homophily=same / labelled if labelled else None,
+        homophily=same / labeled if labeled else None,
         class_counts=_class_counts(graph),
         split_counts=_split_counts(graph),
         relation_counts=dict(zip(_relation_names(graph), relations.tolist(), strict=True)),
@@ -96,7 +96,7 @@ def _split_counts(graph: Graph) -> dict[str, int]:
     for number, part in enumerate(SPLITS):
         inside = np.flatnonzero(graph.split == number)
         counts[part] = len(inside)
-        counts[f"{part} labelled"] = 0 if graph.labels is None else int((graph.labels[inside] >= 0).sum())
+        counts[f"{part} labeled"] = 0 if graph.labels is None else int((graph.labels[inside] >= 0).sum())
     return counts
 
 

@@ -12,7 +12,7 @@ from musegnn.datasets.raw.text import is_number
 from musegnn.errors import InputError
 from musegnn.graph.checks import SPLITS
 
-UNLABELLED = ("", "-1", "nan", "NaN")
+UNLABELED = ("", "-1", "nan", "NaN")
 SPLIT_WORDS = {
     **{name: number for number, name in enumerate(SPLITS)},
     **dict.fromkeys(("val", "validation", "dev"), SPLITS.index("valid")),
@@ -50,16 +50,16 @@ class WordNumbers:
     """Numbers words as they come, and in sorted order once all are known."""
 
     def __init__(self) -> None:
-        self._numbers: defaultdict[str, int] = defaultdict(None, dict.fromkeys(UNLABELLED, -1))
-        self._numbers.default_factory = lambda: len(self._numbers) - len(UNLABELLED)
+        self._numbers: defaultdict[str, int] = defaultdict(None, dict.fromkeys(UNLABELED, -1))
+        self._numbers.default_factory = lambda: len(self._numbers) - len(UNLABELED)
 
     def of(self, words: list[str]) -> Int32[np.ndarray, " words"]:
-        """The number of each word, -1 for those that mean unlabelled."""
+        """The number of each word, -1 for those that mean unlabeled."""
         return np.fromiter(map(self._numbers.__getitem__, words), dtype=np.int32, count=len(words))
 
     def sort(self, labels: Int32[np.ndarray, " nodes"]) -> Labels:
         """The same labels with words numbered in sorted order, and these words."""
-        words = list(self._numbers)[len(UNLABELLED) :]
+        words = list(self._numbers)[len(UNLABELED) :]
         # One place more: label -1 is the last one.
         place = np.full(len(words) + 1, -1, dtype=np.int32)
         place[sorted(range(len(words)), key=words.__getitem__)] = np.arange(len(words))
@@ -86,7 +86,7 @@ def _is_numeric(column: Column) -> bool:
     """By the first label; true if there is none."""
     for block in column.table.blocks([column.number], words=True):
         for word in block.strings([column.number]):
-            if word not in UNLABELLED:
+            if word not in UNLABELED:
                 return is_number(word)
     return True
 
@@ -100,6 +100,6 @@ def _class_numbers(block: Block, column: int) -> Float[np.ndarray, " rows"]:
         row = int(np.flatnonzero(is_bad)[0])
         raise InputError(
             f"{block.where(row)}: label {values[row]:g}; a label must be a whole number from 0, -1 or empty "
-            "for an unlabelled node, or a word. Number the classes from 0."
+            "for an unlabeled node, or a word. Number the classes from 0."
         )
     return numbers

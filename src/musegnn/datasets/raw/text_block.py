@@ -133,7 +133,7 @@ class TextBlock:
 def _fill(column: bytes) -> bytes:
     """One field a line, `nan` where there is none."""
     filled = b"\n" + column
-    # Twice: neighbouring gaps share a newline, and replace does not look back.
+    # Twice: neighboring gaps share a newline, and replace does not look back.
     for _ in range(2):
         filled = filled.replace(b"\n\n", b"\nnan\n")
     return filled[1:]
