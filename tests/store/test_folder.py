@@ -407,6 +407,22 @@ def test_a_writer_that_ends_while_another_takes_the_lock_is_not_disturbed(
     assert names(tmp_path) == ["s"]
 
 
+def test_the_lock_holds_until_all_the_rest_is_removed(tmp_path, monkeypatch):
+    remove, removed = module._remove, []
+
+    def intruded(path, **options):
+        with refused("is being written by another process"):
+            save(tmp_path / "s", 9, overwrite=True)
+        remove(path, **options)
+        removed.append(path.name)
+
+    with FolderWriter(tmp_path / "s", "graph") as writer:
+        writer.write("x", np.full(10, 1))
+        monkeypatch.setattr(module, "_remove", intruded)
+    assert sorted(removed) == ["scratch", "store"]
+    assert names(tmp_path) == []
+
+
 def test_a_lock_on_a_file_that_is_gone_is_no_lock(tmp_path, monkeypatch):
     """Between the second writer's open and its lock, the first ends and a third begins."""
     flock = module.fcntl.flock
