@@ -95,7 +95,7 @@ def test_a_chunk_depends_on_nothing_but_the_model_and_its_number():
 def test_no_two_blocks_share_their_random_numbers():
     model = BlockModel(num_nodes=140_000, num_edges=140_000, num_features=4, homophily=0.2, label_noise=0.5)
     drawing = Drawing(model)
-    blocks = list(drawing.features().blocks(NOTHING))
+    blocks = [make() for make in drawing.features().blocks(NOTHING)]
     assert [len(block) for block in blocks] == [BLOCK_ROWS, BLOCK_ROWS, 140_000 - 2 * BLOCK_ROWS]
     assert abs(np.corrcoef(blocks[0].ravel(), blocks[1].ravel())[0, 1]) < 0.1
 
@@ -284,7 +284,7 @@ def test_nodes_and_edges_are_never_held_whole():
     assert sum(sizes) == pytest.approx(source.num_edges, rel=0.01)
     assert max(sizes) < 1.2 * CHUNK_EDGES
     assert peak < 110 * CHUNK_EDGES
-    assert max(len(block) for block in source.features.blocks(NOTHING)) <= 1 << 16
+    assert max(len(make()) for make in source.features.blocks(NOTHING)) <= 1 << 16
 
 
 @pytest.mark.parametrize(

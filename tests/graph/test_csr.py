@@ -13,6 +13,7 @@ import oracles
 from musegnn import Graph, ops
 from musegnn.graph import EdgeChunk, csr
 from musegnn.graph.csr import BYTES_PER_EDGE, BYTES_PER_ENTRY, Spill, csr_rows
+from musegnn.graph.threads import default_workers, in_order
 from strategies import edge_lists
 
 MEMORIES = [1, 2 * 3 * BYTES_PER_EDGE, 2 * 40 * BYTES_PER_ENTRY, 1 << 30]
@@ -149,7 +150,7 @@ def test_only_a_few_chunks_are_read_ahead():
 
     with csr.ThreadPoolExecutor(3) as pool:
         pieces = csr._pieces(chunks(), 10)
-        for done, _ in enumerate(csr._in_order(pool, len, pieces, 3)):
+        for done, _ in enumerate(in_order(pool, (piece.make for piece in pieces), 3)):
             assert read <= done + 3
     assert read == 30
 
@@ -198,7 +199,7 @@ def test_the_graph_does_not_depend_on_memory_or_threads(tmp_path):
 
 
 def test_there_is_a_worker_for_each_core():
-    assert csr.default_workers() >= 1
+    assert default_workers() >= 1
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -12,7 +12,7 @@ import typer
 
 from musegnn.cli import show
 from musegnn.extras import EXTRAS
-from musegnn.graph.csr import default_workers
+from musegnn.graph.threads import default_workers
 from musegnn.memory import total_memory
 from musegnn.store import file_errors
 from musegnn.version import __version__

@@ -198,14 +198,19 @@ class Drawing:
         model = self.model
         return FeatureSource(dim=model.num_features, dtype=model.feature_dtype, blocks=self._feature_blocks)
 
-    def _feature_blocks(self, topology: Topology) -> Iterator[Float[np.ndarray, "rows dim"]]:
+    def _feature_blocks(self, topology: Topology) -> Iterator[Callable[[], np.ndarray]]:
         model, rng = self.model, self._rng("means")
         means = rng.standard_normal((model.num_classes, model.num_features), dtype=np.float32)
         noise = np.float32(feature_noise(means, model.feature_accuracy, rng))
-        for number in range(self._num_blocks):
-            rows = means[self._labels(number)]
-            rows += noise * self._rng("features", number).standard_normal(rows.shape, dtype=np.float32)
-            yield (rows / np.sqrt(1 + noise**2)).astype(model.feature_dtype)
+        return (partial(self._feature_block, means, noise, number) for number in range(self._num_blocks))
+
+    def _feature_block(
+        self, means: Float[np.ndarray, "classes dim"], noise: np.float32, number: int
+    ) -> Float[np.ndarray, "rows dim"]:
+        rows: np.ndarray = means[self._labels(number)]
+        rows += noise * self._rng("features", number).standard_normal(rows.shape, dtype=np.float32)
+        rows /= np.sqrt(1 + noise**2)
+        return rows.astype(self.model.feature_dtype)
 
     def _labels(self, number: int) -> Int16[np.ndarray, " rows"]:
         rng = self._rng("labels", number)

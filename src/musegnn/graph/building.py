@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -15,6 +16,7 @@ from musegnn.graph.csr import csr_rows
 from musegnn.graph.names import Names
 from musegnn.graph.relation import MAX_RELATIONS, code_dtype
 from musegnn.graph.source import EdgeChunk, FeatureSource, GraphSource, Topology
+from musegnn.graph.threads import in_order
 from musegnn.progress import progress
 
 INDEX_LIMIT = 1 << 31
@@ -119,7 +121,7 @@ def build(
         source, sink, num_nodes, scratch=scratch, memory=memory, workers=workers
     )
     if source.features is not None:
-        _write_features(source.features, sink, num_nodes, indptr, indices)
+        _write_features(source.features, sink, num_nodes, indptr, indices, workers)
     return attributes
 
 
@@ -189,12 +191,18 @@ def _num_relations(source: GraphSource) -> int:
 
 
 def _write_features(
-    source: FeatureSource, sink: GraphSink, num_nodes: int, indptr: np.ndarray, indices: np.ndarray
+    source: FeatureSource,
+    sink: GraphSink,
+    num_nodes: int,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    workers: int,
 ) -> None:
     writer = sink.array("features", source.dtype, (source.dim,))
     num_rows = 0
-    with progress("Writing features", num_nodes) as advance:
-        for block in _row_blocks(source.blocks(Topology(indptr, indices, writer.written)), source.dim):
+    topology = Topology(indptr, indices, writer.written)
+    with progress("Writing features", num_nodes) as advance, ThreadPoolExecutor(workers) as pool:
+        for block in _row_blocks(in_order(pool, source.blocks(topology), workers), source.dim):
             with np.errstate(over="ignore"):
                 # Before the check: what is finite in the raw file may be infinite in the store's type.
                 block = block.astype(source.dtype, copy=False)
@@ -213,9 +221,7 @@ def _row_blocks(blocks: Iterable[np.ndarray], dim: int) -> Iterator[np.ndarray]:
     """Cut large arrays into blocks of 64 MiB, so that a mapped one is checked and written while it is hot."""
     step = max(1, (1 << 26) // (4 * max(1, dim)))
     for block in blocks:
-        if len(block) <= step:
-            yield block
-        for start in range(0, len(block), step) if len(block) > step else ():
+        for start in range(0, len(block), step):
             yield block[start : start + step]
 
 

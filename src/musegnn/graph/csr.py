@@ -5,19 +5,18 @@ aside, in memory or on disk. Then one bucket after the other is sorted, stripped
 edge list of any length passes through; what is held at once is a few chunks and a few buckets.
 """
 
-import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from musegnn import ops
 from musegnn.graph import checks, relation
 from musegnn.graph.source import EdgeChunk
+from musegnn.graph.threads import in_order
 from musegnn.progress import progress
 
 MAX_BUCKETS = 1024
@@ -80,11 +79,13 @@ def csr_rows(
     with ThreadPoolExecutor(workers) as pool:
         with progress("Reading edges", 2 * (num_edges or 0)) as advance:
             pieces = _pieces(chunks, max(1, share // BYTES_PER_EDGE))
-            for keys, codes, bounds in _in_order(pool, partition, pieces, workers):
+            for keys, codes, bounds in in_order(
+                pool, (partial(partition, piece) for piece in pieces), workers
+            ):
                 spill.append(keys, codes, bounds)
                 advance(len(keys))
         with progress("Sorting rows", num_nodes) as advance:
-            for block in _in_order(pool, merge, spill.buckets(), workers):
+            for block in in_order(pool, (partial(merge, bucket) for bucket in spill.buckets()), workers):
                 yield block
                 advance(len(block.lengths))
 
@@ -203,28 +204,6 @@ def _cut(chunk: EdgeChunk, part: slice) -> EdgeChunk:
     return EdgeChunk(chunk.source[part], chunk.target[part], numbers)
 
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-
-
-def _in_order(
-    pool: ThreadPoolExecutor, function: Callable[[Task], Result], tasks: Iterable[Task], workers: int
-) -> Iterator[Result]:
-    """`pool.map` that looks only `workers` tasks ahead, so that memory stays bounded."""
-    pending: deque[Future[Result]] = deque()
-    for task in tasks:
-        pending.append(pool.submit(function, task))
-        if len(pending) >= workers:
-            yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
-
-
 def default_memory(workers: int) -> int:
     """What is held at once if the caller does not say."""
     return max(DEFAULT_MEMORY, workers * MEMORY_PER_WORKER)
-
-
-def default_workers() -> int:
-    """One thread for each core this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,11 +14,12 @@ from numpy.typing import ArrayLike
 
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import building, checks, interop
-from musegnn.graph.csr import default_memory, default_workers
+from musegnn.graph.csr import default_memory
 from musegnn.graph.names import Names
 from musegnn.graph.relation import check as check_relations
 from musegnn.graph.source import FeatureSource, GraphSource
 from musegnn.graph.structure import check_structure
+from musegnn.graph.threads import default_workers
 from musegnn.store import ArraySpec, FolderWriter, Header, StoredFolder, digest_array
 from musegnn.store.arrays import dtype_name
 from musegnn.version import __version__

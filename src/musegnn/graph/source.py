@@ -38,8 +38,8 @@ class FeatureSource:
     """Number of columns."""
     dtype: DTypeLike
     """float16 or float32, as it will be stored."""
-    blocks: Callable[[Topology], Iterable[np.ndarray]]
-    """Yields the rows; called once, after the adjacency is built."""
+    blocks: Callable[[Topology], Iterable[np.ndarray | Callable[[], np.ndarray]]]
+    """Yields the rows; called once, after the adjacency is built. A block may be a function that makes it."""
 
     @classmethod
     def of(cls, array: np.ndarray) -> "FeatureSource":
