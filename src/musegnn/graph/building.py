@@ -242,8 +242,8 @@ class Estimate:
 
     store_bytes: int
     """Bytes of the finished store without node names, at most: repeated edges make it smaller."""
-    scratch_bytes: int
-    """Bytes laid aside while sorting, at most, beside the store."""
+    peak_bytes: int
+    """Bytes of disk at the worst moment, at most: what is laid aside is gone before features are written."""
     seconds: float
     """At the speed of two cores and a disk that writes 300 MB/s."""
 
@@ -256,13 +256,17 @@ def estimate(source: GraphSource) -> Estimate | None:
     entries = 2 * source.num_edges
     id_bytes = 4 if source.num_nodes <= INDEX_LIMIT else 8
     code_bytes = code_dtype(_num_relations(source)).itemsize if coded else 0
-    store = entries * (id_bytes + code_bytes) + 8 * (source.num_nodes + 1) + source.num_nodes * (4 + 1)
+    sorted_ = entries * (id_bytes + code_bytes) + 8 * (source.num_nodes + 1) + source.num_nodes * (4 + 1)
+    features = 0
     if source.features is not None:
-        store += source.num_nodes * source.features.dim * np.dtype(source.features.dtype).itemsize
+        features = source.num_nodes * source.features.dim * np.dtype(source.features.dtype).itemsize
     scratch = entries * (8 + 4 * coded)
-    # 4 M edges a second through both passes of csr_rows: benchmarks/import.py.
-    seconds = source.num_edges / 4e6 + (store + scratch) / 300e6
-    return Estimate(store_bytes=store, scratch_bytes=scratch, seconds=seconds)
+    return Estimate(
+        store_bytes=sorted_ + features,
+        peak_bytes=sorted_ + max(scratch, features),
+        # 10 M edges a second through both passes of csr_rows where the disk is no limit: benchmarks/import.py.
+        seconds=source.num_edges / 10e6 + (sorted_ + scratch + features) / 300e6,
+    )
 
 
 def edges_of(source: np.ndarray, target: np.ndarray, relation: np.ndarray | None) -> Iterator[EdgeChunk]:

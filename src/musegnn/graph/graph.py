@@ -351,10 +351,9 @@ def _check_disk(source: GraphSource, folder: Path) -> None:
     if needs is None:
         return
     free = building.free_bytes(folder)
-    total = needs.store_bytes + needs.scratch_bytes
-    if total > free:
+    if needs.peak_bytes > free:
         raise StoreError(
-            f"Importing {source.name} may take {total / 1e9:.1f} GB of disk "
+            f"Importing {source.name} may take {needs.peak_bytes / 1e9:.1f} GB of disk "
             f"({needs.store_bytes / 1e9:.1f} GB stay), but {folder.parent} has {free / 1e9:.1f} GB free. "
             "Free some space or choose another folder."
         )
