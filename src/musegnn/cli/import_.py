@@ -99,9 +99,10 @@ def _print_plan(described: GraphSource, out: Path) -> None:
     if needs is None:
         print(f"Importing {described.name} (its size is not known beforehand).")
         return
+    free = show.size(free_bytes(out.absolute()))
     print(
         f"Importing {described.name}: {described.num_nodes:,} nodes, about {described.num_edges:,} edges. "
-        f"Needs at most {show.size(needs.peak_bytes)} of disk ({show.size(free_bytes(out.absolute()))} free), "
+        f"Needs at most {show.size(needs.peak_bytes)} of disk ({free} free), "
         f"{show.size(needs.store_bytes)} of which stay; about {show.duration(needs.seconds)} on two cores."
     )
 

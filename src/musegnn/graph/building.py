@@ -264,7 +264,7 @@ def estimate(source: GraphSource) -> Estimate | None:
     return Estimate(
         store_bytes=sorted_ + features,
         peak_bytes=sorted_ + max(scratch, features),
-        # 10 M edges a second through both passes of csr_rows where the disk is no limit: benchmarks/import.py.
+        # 10 M edges a second through both passes where the disk is no limit: benchmarks/import.py.
         seconds=source.num_edges / 10e6 + (sorted_ + scratch + features) / 300e6,
     )
 
