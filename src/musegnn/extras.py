@@ -5,7 +5,7 @@ from types import ModuleType
 
 from musegnn.errors import MissingExtraError
 
-EXTRAS = {"torch_geometric": "pyg", "pyarrow": "parquet", "networkx": "networkx"}
+EXTRAS = {"torch_geometric": "pyg", "pyarrow": "parquet"}
 """Module name -> the extra of this package that brings it."""
 
 
@@ -14,6 +14,8 @@ def require(module: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        if error.name is not None and error.name.partition(".")[0] != module.partition(".")[0]:
+            raise
         extra = EXTRAS[module.partition(".")[0]]
         raise MissingExtraError(
             f"{purpose} needs the package {module.partition('.')[0]}, which is not installed. "

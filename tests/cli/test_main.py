@@ -33,7 +33,7 @@ def run(arguments, capsys):
         (["import", "debian", "--out", "x", "--labels", "y.csv"], "--labels belongs to own data"),
         (["import", "debian", "--out", "x", "--workers", "0"], "--workers"),
         (["import", "ogbn-arxiv", "--out", "x"], "--root"),
-        (["doctor", "--folder", "nowhere"], "does not exist"),
+        (["doctor", "--folder", "nowhere"], "nowhere is no folder"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line(arguments, message, capsys, tmp_path, monkeypatch):

@@ -176,7 +176,7 @@ def write_igb(root: Path, size: str, num_nodes: int = 47) -> Arrays:
 
 
 def write_planetoid_npz(root: Path, name: str, *, num_nodes: int = 50) -> Arrays:
-    """The dtypes of the files at hand: int32 structure, float32 data, int8 labels (-1: none) and split."""
+    """The dtypes of the published files: int32 structure, float32 data, int8 labels (-1: none) and split."""
     rng = np.random.default_rng(4)
     ends = random_edges(rng, 120, num_nodes, num_nodes)
     ends = ends[:, ends[0] != ends[1]]

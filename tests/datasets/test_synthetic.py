@@ -29,7 +29,7 @@ ORIGINALS = {
     "products-shaped": (2_449_029, 61_859_140, 100, "float32", 47, (196_615, 39_323, 2_213_091)),
     "papers100m-shaped": (111_059_956, 1_615_685_872, 128, "float16", 172, (1_207_179, 125_265, 214_338)),
 }
-"""Nodes, edges, features, their type, classes, split: design.md, section 5."""
+"""Nodes, edges, features, their type, classes, split of the originals."""
 
 NOTHING = Topology(np.zeros(1, np.int64), np.zeros(0, np.int32), lambda: np.zeros((0, 1), np.float32))
 

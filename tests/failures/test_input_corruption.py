@@ -3,14 +3,16 @@
 import faulthandler
 import gzip
 import os
+from functools import partial
 
+import layouts
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from musegnn import Graph, InputError
-from musegnn.datasets import own
+from musegnn.datasets import catalog, own
 
 NUM_CORRUPTIONS = 500 if "MUSEGNN_PROOF" in os.environ else 50
 NUM_NODES = 60
@@ -111,3 +113,34 @@ def test_an_unharmed_input_is_read(name, tmp_path):
     expected = Graph.from_edges(EDGES)
     assert np.array_equal(plain(tmp_path / name), EDGES)
     assert graph.digest == expected.digest
+
+
+OFFICIAL = {
+    "ogbn-arxiv": partial(layouts.write_ogb_csv, dim=5, num_classes=40, split="time"),
+    "ogbn-papers100M": layouts.write_papers100m,
+    "MAG240M": layouts.write_mag240m,
+    "IGB-tiny": partial(layouts.write_igb, size="tiny"),
+    "cora": partial(layouts.write_planetoid_npz, name="cora"),
+}
+FOLDERS = {"ogbn-arxiv": "ogbn_arxiv", "ogbn-papers100M": "ogbn_papers100M"}
+
+
+@pytest.mark.parametrize("seed", range(NUM_CORRUPTIONS))
+def test_a_damaged_official_file_is_never_answered_by_a_traceback(seed, tmp_path):
+    """Damage in the first 200 bytes, where the headers are, as often as anywhere."""
+    faulthandler.dump_traceback_later(60, exit=True)
+    rng = np.random.default_rng(seed)
+    name = list(OFFICIAL)[seed % len(OFFICIAL)]
+    OFFICIAL[name](tmp_path / FOLDERS.get(name, "."))
+    path = rng.choice(sorted(path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size))
+    data = path.read_bytes()
+    head = data[:200]
+    path.write_bytes(damage(head, rng) + data[200:] if rng.integers(2) else damage(data, rng))
+    message = ""
+    try:
+        Graph.from_source(catalog.source(name, tmp_path), workers=1)
+    except InputError as error:
+        message = str(error)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    assert "\n" not in message

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
-from musegnn import Graph, ops
+from musegnn import Graph, InputError, ops
 from musegnn.graph import EdgeChunk, FeatureSource, GraphSource, building
 from musegnn.graph.names import Names
 from strategies import Edges, edge_lists, parts
@@ -419,7 +419,7 @@ def test_an_estimate_is_never_too_small(edges, data):
 
 def test_a_source_that_does_not_know_its_size_has_no_estimate():
     assert building.estimate(a_source([], num_nodes=5)) is None
-    assert building.estimate(a_source([], num_edges=5)) is None
+    assert building.estimate(a_source([], num_edges=5)).store_bytes > 0
 
 
 def test_free_space_is_that_of_the_nearest_folder_that_exists(tmp_path):
@@ -438,3 +438,33 @@ def test_a_graph_too_large_for_the_disk_is_refused(tmp_path, monkeypatch):
         Graph.from_source(source, tmp_path / "g")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_made_from_a_stored_one_is_another(tmp_path):
+    graph = Graph.from_edges([[0, 1], [1, 2]], labels=[0, 1, 2])
+    graph.save(tmp_path / "g")
+    opened = Graph.open(tmp_path / "g")
+    assert opened.digest == graph.digest
+    changed = replace(opened, labels=np.zeros(3, dtype=np.int32))
+    assert changed.digest != graph.digest
+    assert replace(opened, num_classes=9).digest != graph.digest
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "message"),
+    [
+        ("labels", np.array([0, 1, 9], np.int32), r"labels\[2\] is 9"),
+        ("labels", np.array([0, -7, 1], np.int32), r"labels\[1\] is -7"),
+        ("split", np.array([0, 1, 9], np.int8), r"split\[2\] is 9"),
+        ("features", np.array([[0], [np.nan], [1]], np.float32), "features row 1 has nan"),
+        ("relation", np.array([1, 1, 1, 2], np.uint8), "has its relations, at one end only"),
+        ("node_names", Names(np.frombuffer(b"a\nb\n", np.uint8), np.array([0, 2, 3, 4])), "do not fit"),
+    ],
+)
+def test_verify_finds_values_that_must_not_be(part, values, message):
+    graph = Graph.from_edges(
+        [[0, 1], [1, 2]], labels=[0, 1, 2], split=[0, 1, 2], features=np.zeros((3, 1)), keep_direction=True
+    )
+    graph.verify()
+    with pytest.raises(InputError, match=message):
+        replace(graph, **{part: values}).verify()

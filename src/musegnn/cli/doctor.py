@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from musegnn.cli import show
+from musegnn.errors import InputError
 from musegnn.extras import EXTRAS
 from musegnn.graph.threads import default_workers
 from musegnn.memory import total_memory
@@ -28,6 +29,8 @@ def doctor(
 
     Example: `muse doctor --folder /data`.
     """
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder. Pass one that exists with --folder.")
     show.line("musegnn", __version__)
     show.line("python", platform.python_version(), platform.platform())
     for package in CORE:
@@ -52,8 +55,10 @@ def _version(distribution: str) -> str | None:
 
 
 def _devices() -> list[str]:
-    import torch
-
+    try:
+        import torch
+    except ImportError:
+        return ["unknown: torch is not installed"]
     if torch.cuda.is_available():
         return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return ["CPU only (torch sees no GPU)"]

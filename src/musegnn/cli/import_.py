@@ -29,6 +29,9 @@ def import_(
     named: Annotated[
         bool, typer.Option("--named", help="Own data: ids are names, even if they are digits.")
     ] = False,
+    num_nodes: Annotated[
+        int | None, typer.Option(help="Own data: how many nodes; else as many as are met.")
+    ] = None,
     topology: Annotated[bool, typer.Option("--topology", help="Leave a dataset's features out.")] = False,
     settings: Annotated[
         list[str] | None,
@@ -51,6 +54,7 @@ def import_(
     described = _described(
         source,
         own_files={"nodes": nodes, "features": features, "labels": labels, "split": split},
+        num_nodes=num_nodes,
         named=named,
         root=root,
         topology=topology,
@@ -74,24 +78,32 @@ def _described(
     source: str,
     *,
     own_files: dict[str, Path | None],
+    num_nodes: int | None,
     named: bool,
     root: Path | None,
     topology: bool,
     options: dict[str, Any],
 ) -> GraphSource:
     is_file = Path(source).suffix != "" or Path(source).exists()
-    if source.lower() in (name.lower() for name in catalog.CATALOG):
-        is_file = False
-    if not is_file:
-        given = [f"--{name}" for name, path in own_files.items() if path is not None] + ["--named"] * named
-        if given and source.lower() in (name.lower() for name in catalog.CATALOG):
+    if catalog.is_known(source) or not is_file:
+        given = [f"--{name}" for name, path in own_files.items() if path is not None]
+        given += ["--num-nodes"] * (num_nodes is not None) + ["--named"] * named
+        if given and catalog.is_known(source):
             raise InputError(f"{given[0]} belongs to own data; {source} brings its own. Leave it out.")
         return catalog.source(source, root, features=not topology, **options)
     unfit = ["--root"] * (root is not None) + ["--topology"] * topology + ["--set"] * bool(options)
     if unfit:
         raise InputError(f"{unfit[0]} belongs to a dataset, but {source} is a file. Leave it out.")
     nodes, features, labels, split = own_files.values()
-    return own.read(Path(source), nodes=nodes, features=features, labels=labels, split=split, named=named)
+    return own.read(
+        Path(source),
+        nodes=nodes,
+        features=features,
+        labels=labels,
+        split=split,
+        num_nodes=num_nodes,
+        named=named,
+    )
 
 
 def _print_plan(described: GraphSource, out: Path) -> None:
@@ -100,9 +112,10 @@ def _print_plan(described: GraphSource, out: Path) -> None:
         print(f"Importing {described.name} (its size is not known beforehand).")
         return
     free = show.size(free_bytes(out.absolute()))
+    nodes = "nodes yet to be counted" if described.num_nodes is None else f"{described.num_nodes:,} nodes"
     print(
-        f"Importing {described.name}: {described.num_nodes:,} nodes, about {described.num_edges:,} edges. "
-        f"Needs at most {show.size(needs.peak_bytes)} of disk ({free} free), "
+        f"Importing {described.name}: {nodes}, about {described.num_edges:,} edges. "
+        f"Needs about {show.size(needs.peak_bytes)} of disk ({free} free), "
         f"{show.size(needs.store_bytes)} of which stay; about {show.duration(needs.seconds)} on two cores."
     )
 
@@ -115,7 +128,7 @@ def _options(settings: list[str]) -> dict[str, Any]:
             raise InputError(f"--set takes KEY=VALUE, got {setting!r}. For example --set seed=1.")
         try:
             options[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             options[key] = text
     return options
 
@@ -126,7 +139,7 @@ def _bytes(text: str) -> int:
         number, unit = number[:-1], number[-1].upper()
     try:
         budget = int(float(number) * _UNITS[unit])
-    except ValueError:
+    except (ValueError, OverflowError):
         raise InputError(f"--memory must be a size such as 500M or 2G, got {text!r}.") from None
     if budget < 1 << 24:
         raise InputError(f"--memory must be at least 16M, got {text!r}.")

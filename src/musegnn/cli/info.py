@@ -9,6 +9,7 @@ import typer
 
 from musegnn.cli import show
 from musegnn.datasets import catalog
+from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.graph.statistics import Statistics, statistics
 from musegnn.memory import total_memory
@@ -29,9 +30,15 @@ def info(
     Examples: `muse info debian`, `muse info graphs/arxiv --verify`.
     """
     if graph is None:
-        _print_catalog()
+        if as_json:
+            print(json.dumps([dataset.name for dataset in catalog.CATALOG.values()]))
+        else:
+            _print_catalog()
         return
-    opened = Graph.open(graph) if _is_folder(graph) else catalog.load(graph, root)
+    is_folder = _is_folder(graph)
+    if is_folder and root is not None:
+        raise InputError(f"--root belongs to a dataset, but {graph} is a folder. Leave it out.")
+    opened = Graph.open(graph) if is_folder else catalog.load(graph, root)
     if verify:
         opened.verify()
     figures = statistics(opened)
@@ -39,15 +46,17 @@ def info(
         print(json.dumps(_record(opened, figures, verify), indent=1))
     else:
         _print_graph(opened, figures)
+        if verify and opened.stored is not None:
+            show.line("verified", "every byte has the digest in its header")
         if verify:
-            show.line(
-                "verified", "every byte has the digest in its header; the adjacency is sorted and symmetric"
-            )
+            show.line("verified", "the adjacency is sorted and symmetric, all values are in range")
 
 
 def _is_folder(graph: str) -> bool:
-    known = graph.lower() in (name.lower() for name in catalog.CATALOG)
-    return Path(graph).is_dir() or (not known and len(Path(graph).parts) > 1)
+    path = Path(graph)
+    if path.is_file():
+        raise InputError(f"{graph} is a file. Make it a graph store: muse import {graph} --out FOLDER.")
+    return not catalog.is_known(graph) and (path.is_dir() or len(path.parts) > 1)
 
 
 def _print_catalog() -> None:
@@ -109,6 +118,8 @@ def _print_labels(graph: Graph, figures: Statistics) -> None:
         names = graph.class_names or [f"class {c}" for c in range(graph.num_classes)]
         rows = sorted(zip(names, figures.class_counts, strict=True), key=lambda row: -row[1])
         show.bars(rows[:MAX_CLASSES])
+        if len(rows) > MAX_CLASSES:
+            print(f"  and {len(rows) - MAX_CLASSES} more")
 
 
 def _print_bytes(graph: Graph) -> None:

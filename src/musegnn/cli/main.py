@@ -1,8 +1,10 @@
 """`muse`: the commands, and how errors leave it (one line, exit code 2; our own faults show a traceback)."""
 
 import difflib
+import signal
 import sys
 import warnings
+from pathlib import Path
 from typing import Any, cast
 
 import typer
@@ -10,6 +12,7 @@ import typer
 from musegnn.cli import doctor, import_, info
 from musegnn.errors import InputError
 from musegnn.progress import show_progress
+from musegnn.store import file_errors
 from musegnn.version import __version__
 
 INTERRUPTED = 130
@@ -51,24 +54,26 @@ def options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 2 bad input, 1 our own fault, 130 interrupted."""
-    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if arguments is None:
+        arguments = sys.argv[1:]
+        # A reader that has seen enough (head) ends us quietly; SIGTERM cleans up as Ctrl-C does.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     command = typer.main.get_command(app)
     try:
         # Typer answers an interrupt with an exit code instead of an exception.
-        if command.main(arguments, prog_name="muse", standalone_mode=False) == INTERRUPTED:
+        with file_errors(Path("the output")):
+            code = command.main(arguments or ["--help"], prog_name="muse", standalone_mode=False)
+        if code == INTERRUPTED:
             raise KeyboardInterrupt
     except InputError as error:
         return _fail(str(error))
     except _ClickError as error:
         return _fail(_usage_line(error, command))
     except (KeyboardInterrupt, typer.Abort):
-        print("muse: interrupted; nothing half-written was kept.", file=sys.stderr)
+        print("muse: interrupted; no half-written store is left.", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output (head, less) has seen enough.
-        sys.stderr.close()
-        return 0
     return 0
 
 

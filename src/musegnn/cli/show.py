@@ -1,5 +1,7 @@
 """How the commands print: sizes, durations, aligned lines and small bars, on a terminal and in a pipe."""
 
+import sys
+
 BAR_WIDTH = 30
 
 
@@ -32,6 +34,7 @@ def bars(rows: list[tuple[str, int]]) -> None:
     """A bar for each row, the longest one full width; zero draws none."""
     largest = max((count for _, count in rows), default=0)
     width = max((len(label) for label, _ in rows), default=0)
+    mark = "█" if "utf" in (sys.stdout.encoding or "").lower() else "#"
     for label, count in rows:
         length = -(-BAR_WIDTH * count // largest) if largest else 0
-        print(f"  {label:>{width}}  {'█' * length:<{BAR_WIDTH}}  {count:,}")
+        print(f"  {label:>{width}}  {mark * length:<{BAR_WIDTH}}  {count:,}")

@@ -54,6 +54,10 @@ def place_labels(values: np.ndarray, num_classes: int, num_nodes: int, first: in
 
 
 def provenance(dataset: str, root: Path, files: Iterable[Path], **options: Any) -> dict[str, Any]:
-    """What goes into the store's header: dataset, options, and name and size of each raw file."""
-    sizes = {str(path.relative_to(root)): path.stat().st_size for path in files if path.exists()}
-    return {"source": dataset, "options": options, "raw_files": sizes}
+    """What goes into the store's header: dataset, options, and size and time of each raw file."""
+    stamps = {}
+    for path in files:
+        if path.exists():
+            status = path.stat()
+            stamps[str(path.relative_to(root))] = [status.st_size, status.st_mtime_ns]
+    return {"source": dataset, "options": options, "raw_files": stamps}

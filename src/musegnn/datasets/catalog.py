@@ -15,11 +15,18 @@ from musegnn.datasets.synthetic import DATASETS as SYNTHETIC
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph, GraphSource
 from musegnn.graph.building import estimate
+from musegnn.graph.graph import plain
 from musegnn.memory import total_memory
+from musegnn.store import file_errors
 
 CATALOG: dict[str, Dataset] = {
     dataset.name: dataset for dataset in (*DEBIAN, *PLANETOID, *OGB, *MAG240M, *IGB, *SYNTHETIC)
 }
+
+
+def is_known(name: str) -> bool:
+    """Whether a dataset has this name, whatever its capitals."""
+    return name.lower() in (known.lower() for known in CATALOG)
 
 
 def find(name: str) -> Dataset:
@@ -37,6 +44,10 @@ def source(
 ) -> GraphSource:
     """The description of a named graph, checked for options it does not have."""
     dataset = find(name)
+    if dataset.raw is None and root is not None:
+        raise InputError(f"{dataset.name} is read from no raw files. Leave root (--root) out.")
+    if root is not None and not Path(root).is_dir():
+        raise InputError(f"{root} is no folder. Pass as root (--root) the folder that holds {dataset.raw}.")
     if dataset.raw is not None and root is None:
         raise InputError(
             f"{dataset.name} is read from raw files: pass root (--root), the folder that holds "
@@ -46,10 +57,12 @@ def source(
         option for option in inspect.signature(dataset.read).parameters if option not in ("root", "features")
     ]
     for option in options:
-        if option not in allowed and not _takes_any(dataset):
+        if option in ("root", "features") or (option not in allowed and not _takes_any(dataset)):
             known = f"Allowed: {', '.join(allowed)}." if allowed else "It has none."
             raise InputError(f"{dataset.name} has no option {option!r}. {known}")
-    return dataset.read(None if root is None else Path(root), features=features, **options)
+    folder = None if root is None else Path(root)
+    with file_errors(folder or Path()):
+        return dataset.read(folder, features=features, **options)
 
 
 def load(
@@ -58,6 +71,7 @@ def load(
     out: str | Path | None = None,
     *,
     features: bool = True,
+    overwrite: bool = False,
     memory: int | None = None,
     workers: int | None = None,
     **options: Any,
@@ -69,6 +83,7 @@ def load(
         root: folder with the raw files in their official layout.
         out: graph store to write, with bounded memory; opened as it is if it holds this very import already.
             Without it the graph is built in memory.
+        overwrite: replace a store at `out` that holds something else.
         features: False reads the topology without the features.
         memory: bytes that writing to `out` may hold at once, as in `Graph.from_source`.
         workers: threads; None takes all cores.
@@ -81,7 +96,7 @@ def load(
     existing = _existing(Path(out), described)
     if existing is not None:
         return existing
-    return Graph.from_source(described, out, memory=memory, workers=workers)
+    return Graph.from_source(described, out, overwrite=overwrite, memory=memory, workers=workers)
 
 
 def _existing(out: Path, described: GraphSource) -> Graph | None:
@@ -90,7 +105,8 @@ def _existing(out: Path, described: GraphSource) -> Graph | None:
         graph = Graph.open(out)
     except StoreError:
         return None
-    same = all(graph.provenance.get(key) == value for key, value in described.provenance.items())
+    made_from = plain(described.provenance)
+    same = all(graph.provenance.get(key) == value for key, value in made_from.items())
     return graph if same else None
 
 
@@ -99,7 +115,8 @@ def _check_fits(described: GraphSource) -> None:
     if needs is not None and 2 * needs.store_bytes > total_memory():
         raise InputError(
             f"{described.name} takes {needs.store_bytes / 1e9:.0f} GB, too much for a graph in the "
-            f"{total_memory() / 1e9:.0f} GB of this machine's memory. Pass out=, a folder to build it in."
+            f"{total_memory() / 1e9:.0f} GB of this machine's memory. "
+            f"Build it in a folder: out= (`muse import {described.name} --out`)."
         )
 
 

@@ -88,7 +88,13 @@ def _number_nodes(edges: dict[str, np.ndarray], num_papers: int) -> dict[str, ra
     """The node numbers of each kind."""
     num_authors = 1 + max(int(edges[name][0].max(initial=-1)) for name in ("writes", "affiliated_with"))
     num_institutions = 1 + int(edges["affiliated_with"][1].max(initial=-1))
+    num_edges = sum(ends.shape[1] for ends in edges.values())
     first_paper = num_authors + num_institutions
+    if first_paper > max(1_000_000, 10 * num_edges):
+        raise InputError(
+            f"The edge files name {first_paper} authors and institutions, but have {num_edges} edges: one of "
+            f"them is damaged. {GET}"
+        )
     return {
         "author": range(num_authors),
         "institution": range(num_authors, first_paper),

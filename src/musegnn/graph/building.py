@@ -250,16 +250,18 @@ class Estimate:
 
 def estimate(source: GraphSource) -> Estimate | None:
     """Disk and time an import will take; None if the source does not know its sizes beforehand."""
-    if source.num_nodes is None or source.num_edges is None:
+    if source.num_edges is None:
         return None
+    # Where nodes are yet to be counted, at most one for each edge is likely.
+    num_nodes = source.num_edges if source.num_nodes is None else source.num_nodes
     coded = source.keep_direction or source.relation_names is not None
     entries = 2 * source.num_edges
-    id_bytes = 4 if source.num_nodes <= INDEX_LIMIT else 8
+    id_bytes = 4 if num_nodes <= INDEX_LIMIT else 8
     code_bytes = code_dtype(_num_relations(source)).itemsize if coded else 0
-    sorted_ = entries * (id_bytes + code_bytes) + 8 * (source.num_nodes + 1) + source.num_nodes * (4 + 1)
+    sorted_ = entries * (id_bytes + code_bytes) + 8 * (num_nodes + 1) + num_nodes * (4 + 1)
     features = 0
     if source.features is not None:
-        features = source.num_nodes * source.features.dim * np.dtype(source.features.dtype).itemsize
+        features = num_nodes * source.features.dim * np.dtype(source.features.dtype).itemsize
     scratch = entries * (8 + 4 * coded)
     return Estimate(
         store_bytes=sorted_ + features,

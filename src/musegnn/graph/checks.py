@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from musegnn.errors import InputError
 from musegnn.graph.source import EdgeChunk, stored_dtype
 from musegnn.ops import MAX_NODES
+from musegnn.progress import progress
 
 SPLITS = ("train", "valid", "test")
 """Split names in the order of their numbers 0, 1, 2."""
@@ -79,7 +80,7 @@ def edge_chunk(chunk: EdgeChunk, num_nodes: int, first_edge: int) -> tuple[np.nd
                 at = int(np.flatnonzero((values < 0) | (values >= num_nodes))[0])
                 raise InputError(
                     f"edge {first_edge + at} has the {what} {int(values[at])}; node ids must lie in "
-                    f"[0, {num_nodes - 1}]. Check the ids, or pass a larger num_nodes."
+                    f"[0, {num_nodes - 1}]. Check the ids, and that features and labels have a row a node."
                 )
         ends.append(values.astype(np.int64, copy=False))
     return ends[0], ends[1]
@@ -102,6 +103,13 @@ def num_rows(values: Any, what: str) -> int:
         return len(values)
     except TypeError as error:
         raise InputError(f"{what} must have one row for each node ({error}). Pass an array.") from error
+
+
+def memory(budget: Any) -> int:
+    """A number of bytes."""
+    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
+        raise InputError(f"memory must be a whole number of bytes, got {budget!r}. Leave it out for 1 GiB.")
+    return budget
 
 
 def num_workers(count: Any) -> int:
@@ -171,7 +179,8 @@ def labels(values: ArrayLike, count: int, num_classes: int | None) -> Iterator[n
         raise InputError(
             f"labels has {len(array)} values, but the graph has {count} nodes. Give each node one."
         )
-    limit = np.iinfo(np.int32).max if num_classes is None else num_classes
+    # More classes than nodes are no classes: statistics and models have a row for each.
+    limit = max(count, 1_000_000) if num_classes is None else num_classes
     for start in range(0, count, _BLOCK_ROWS):
         block = array[start : start + _BLOCK_ROWS]
         # float64, since float16 cannot hold the limit.
@@ -246,6 +255,26 @@ def train_is_labeled(labels: np.ndarray | None, split: np.ndarray | None) -> Non
             "The train split has no labeled node: there is nothing to learn from. "
             "Pass labels for its nodes, or leave the split out."
         )
+
+
+def parts(
+    features: np.ndarray | None,
+    labels_: np.ndarray | None,
+    split_: np.ndarray | None,
+    count: int,
+    num_classes: int,
+) -> None:
+    """What is known about the nodes, read whole: finite features, labels and split in range."""
+    with progress("Checking features", 0 if features is None else count) as advance:
+        for start in range(0, count if features is not None else 0, _BLOCK_ROWS):
+            block = features[start : start + _BLOCK_ROWS]  # type: ignore[index]
+            finite(block, start)
+            advance(len(block))
+    if labels_ is not None:
+        for _ in labels(labels_, count, num_classes):
+            pass
+    if split_ is not None:
+        split(split_, count)
 
 
 def names(values: Sequence[str], count: int, what: str) -> None:

@@ -1,5 +1,6 @@
 """The graph record: a symmetric adjacency in CSR form, and what is known about its nodes."""
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -73,8 +74,8 @@ class Graph:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content, equal for equal graphs; an unsaved graph is hashed when first asked."""
-        if self.stored is not None:
-            return self.stored.header.digest
+        if self._is_stored():
+            return self.stored.header.digest  # type: ignore[union-attr]
         arrays = {
             name: ArraySpec(dtype=dtype_name(values.dtype), shape=values.shape, digest=digest_array(values))
             for name, values in sorted(self._arrays().items())
@@ -155,7 +156,7 @@ class Graph:
         1 GiB, or 256 MiB for each thread if that is more, when not given.
         """
         workers = default_workers() if workers is None else checks.num_workers(workers)
-        memory = default_memory(workers) if memory is None else memory
+        memory = default_memory(workers) if memory is None else checks.memory(memory)
         if out is None:
             sink = building.MemoryWriter()
             attributes = building.build(source, sink, scratch=None, memory=memory, workers=workers)
@@ -190,10 +191,13 @@ class Graph:
         return cls._assemble(stored.arrays, header.attributes, name, header.provenance, stored)
 
     def verify(self) -> None:
-        """Read everything: digests against the header, then order, range and symmetry of the adjacency."""
-        if self.stored is not None:
-            self.stored.verify()
-        check_structure(self.indptr, self.indices)
+        """Read everything: digests against the header, then what must hold of the values of each array."""
+        if self._is_stored():
+            self.stored.verify()  # type: ignore[union-attr]
+        check_structure(self.indptr, self.indices, self.relation)
+        checks.parts(self.features, self.labels, self.split, self.num_nodes, self.num_classes)
+        if self.node_names is not None:
+            self.node_names.verify()
 
     @classmethod
     def from_pyg(cls, data: "Data", *, name: str = "graph") -> "Graph":
@@ -207,7 +211,7 @@ class Graph:
     @classmethod
     def from_scipy(cls, matrix: "sparray | spmatrix", *, name: str = "graph", **parts: Any) -> "Graph":
         """From the nonzero pattern of a square SciPy matrix; `parts` as in `from_edges`."""
-        return cls.from_edges(**interop.from_scipy(matrix), **parts, name=name)
+        return cls.from_edges(**{**interop.from_scipy(matrix), **parts}, name=name)
 
     @classmethod
     def from_networkx(cls, graph: "NetworkXGraph[Any]", *, name: str = "graph", **parts: Any) -> "Graph":
@@ -249,6 +253,14 @@ class Graph:
             provenance=provenance,
             stored=stored,
         )
+
+    def _is_stored(self) -> bool:
+        """Whether this is the graph in `stored`, and not one made from it by `dataclasses.replace`."""
+        if self.stored is None or self._attributes() != self.stored.header.attributes:
+            return False
+        arrays = self._arrays()
+        same_names = arrays.keys() == self.stored.arrays.keys()
+        return same_names and all(arrays[name] is values for name, values in self.stored.arrays.items())
 
     def _arrays(self) -> dict[str, np.ndarray]:
         arrays = {
@@ -341,9 +353,17 @@ def _provenance(name: str, source: dict[str, Any]) -> dict[str, Any]:
         "musegnn": __version__,
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        **source,
+        **plain(source),
         "name": name,
     }
+
+
+def plain(values: dict[str, Any]) -> dict[str, Any]:
+    """As JSON gives it back: NumPy's numbers become Python's, tuples become lists."""
+    result: dict[str, Any] = json.loads(
+        json.dumps(values, default=lambda value: getattr(value, "item", value.__str__)())
+    )
+    return result
 
 
 def _check_disk(source: GraphSource, folder: Path) -> None:

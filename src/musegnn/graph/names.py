@@ -5,7 +5,7 @@ from typing import overload
 
 import numpy as np
 
-from musegnn.errors import InputError
+from musegnn.errors import InputError, StoreError
 
 _PIECE = 1 << 24
 """Bytes of text that `find` holds at once."""
@@ -38,6 +38,13 @@ class Names(Sequence[str]):
         lengths = np.fromiter((len(name) + 1 for name in encoded), dtype=np.int64, count=len(encoded))
         text = np.frombuffer(b"".join(name + b"\n" for name in encoded), dtype=np.uint8)
         return cls(text, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+    def verify(self) -> None:
+        """Each name ends where the next begins, with a newline."""
+        ends = np.asarray(self.offsets[1:]) - 1
+        in_order = self.offsets[0] == 0 and bool((ends >= self.offsets[:-1]).all())
+        if not in_order or ends[-1] != len(self.text) - 1 or (self.text[ends] != ord("\n")).any():
+            raise StoreError("The node names do not fit their offsets: the graph is damaged. Write it again.")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -1,16 +1,19 @@
 """Is this adjacency what it must be? One pass over it, in blocks, whoever wrote it."""
 
 import numpy as np
-from jaxtyping import Int64, Integer
+from jaxtyping import Int64, Integer, UInt
 
 from musegnn.errors import StoreError
+from musegnn.ops.partition_edges.reference import reverse
 from musegnn.progress import progress
 
 _BLOCK = 1 << 22
 
 
 def check_structure(
-    indptr: Int64[np.ndarray, " nodes_plus_1"], indices: Integer[np.ndarray, " entries"]
+    indptr: Int64[np.ndarray, " nodes_plus_1"],
+    indices: Integer[np.ndarray, " entries"],
+    relation: UInt[np.ndarray, " entries"] | None = None,
 ) -> None:
     """Columns in range, ascending and never the row itself; every entry (i, j) has its (j, i).
 
@@ -29,16 +32,20 @@ def check_structure(
             rows = np.repeat(np.arange(first, stop), np.diff(indptr[first : stop + 1]))
             columns = np.asarray(indices[indptr[first] : indptr[stop]], dtype=np.int64)
             _check_block(rows, columns, num_nodes)
-            sign = np.where(rows < columns, np.uint64(1), ~np.uint64(0))
-            balance += int(
-                (_hash(np.minimum(rows, columns), np.maximum(rows, columns)) * sign).sum(dtype=np.uint64)
-            )
+            above = rows < columns
+            hashes = _hash(np.minimum(rows, columns), np.maximum(rows, columns))
+            if relation is not None:
+                # Both ends must hold the same bits, each from its own side.
+                code = np.asarray(relation[indptr[first] : indptr[stop]], dtype=np.uint32)
+                hashes = _mix(hashes + np.where(above, code, reverse(code)).astype(np.uint64))
+            sign = np.where(above, np.uint64(1), ~np.uint64(0))
+            balance += int((hashes * sign).sum(dtype=np.uint64))
             advance(stop - first)
             first = stop
     if balance % (1 << 64):
         raise StoreError(
-            "The adjacency is not symmetric: some edge is stored in one direction only, so there is no "
-            "energy. Build the graph with Graph.from_edges or `muse import`, which add the other direction."
+            "The adjacency is not symmetric: some edge is stored, or has its relations, at one end only, so "
+            "there is no energy. Build the graph with Graph.from_edges or `muse import`, which add the other."
         )
 
 
@@ -74,7 +81,11 @@ def _check_block(rows: np.ndarray, columns: np.ndarray, num_nodes: int) -> None:
 
 def _hash(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """splitmix64's finalizer on the key of a pair: a one-directional edge cancels by chance once in 2**64."""
-    key = low.astype(np.uint64) << np.uint64(32) | high.astype(np.uint64)
+    return _mix(low.astype(np.uint64) << np.uint64(32) | high.astype(np.uint64))
+
+
+def _mix(key: np.ndarray) -> np.ndarray:
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return key ^ (key >> np.uint64(31))
+    mixed: np.ndarray = key ^ (key >> np.uint64(31))
+    return mixed

@@ -3,6 +3,10 @@
 An entry of a symmetric matrix is one key, `row << 32 | column`, so that sorting keys sorts a CSR matrix.
 """
 
+import importlib
+import tempfile
+from types import ModuleType
+
 import numpy as np
 from jaxtyping import Int64, UInt32, UInt64
 
@@ -38,9 +42,9 @@ def partition_edges(
         return _partition_reference.partition_edges(
             source, target, code, shift=shift, num_buckets=num_buckets
         )
-    from musegnn.ops.partition_edges import numba
-
-    return numba.partition_edges(source, target, code, shift=shift, num_buckets=num_buckets)
+    return _kernels("partition_edges").partition_edges(  # type: ignore[no-any-return]
+        source, target, code, shift=shift, num_buckets=num_buckets
+    )
 
 
 def merge_entries(
@@ -57,6 +61,17 @@ def merge_entries(
     """
     if not compiled:
         return _merge_reference.merge_entries(keys, codes, first_row, num_rows)
-    from musegnn.ops.merge_entries import numba
+    return _kernels("merge_entries").merge_entries(  # type: ignore[no-any-return]
+        keys, codes, first_row, num_rows
+    )
 
-    return numba.merge_entries(keys, codes, first_row, num_rows)
+
+def _kernels(op: str) -> ModuleType:
+    """The compiled form of an op; Numba refuses to load it where it finds no place for its cache."""
+    try:
+        return importlib.import_module(f"musegnn.ops.{op}.numba")
+    except RuntimeError:
+        from numba import config
+
+        config.CACHE_DIR = tempfile.mkdtemp(prefix="musegnn-")  # type: ignore[attr-defined]
+        return importlib.import_module(f"musegnn.ops.{op}.numba")

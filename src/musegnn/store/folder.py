@@ -5,6 +5,8 @@ import errno
 import fcntl
 import os
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -60,6 +62,7 @@ class FolderWriter:
         self.partial = _beside(self.folder, PARTIAL_SUFFIX)
         self.scratch = self.partial / "scratch"
         self._store = self.partial / "store"
+        self._replaced = self.partial / "replaced"
         self._writers: dict[str, ArrayWriter] = {}
         self._specs: dict[str, ArraySpec] = {}
         self._stack = ExitStack()
@@ -68,6 +71,9 @@ class FolderWriter:
         with self._stack, file_errors(self.folder):
             self._lock()
             self._stack.callback(self._clean)
+            if self._replaced.exists() and not self.folder.exists():
+                # A kill between the two moves of an earlier writer: the old store goes back.
+                self._replaced.rename(self.folder)
             self._check_target()
             for left in self._contents():
                 _remove(left)
@@ -120,13 +126,26 @@ class FolderWriter:
             return
         if not _is_store(self.folder):
             raise StoreError(f"{self.folder} exists and is not a store. Choose another folder.")
+        foreign = [path.name for path in self.folder.iterdir() if not _is_ours(path)]
+        if foreign:
+            raise StoreError(
+                f"{self.folder} also holds {foreign[0]}, which is no part of the store. Move it first."
+            )
         if not self.overwrite:
-            raise StoreError(f"{self.folder} exists already. Choose another folder, or allow overwriting.")
+            raise StoreError(
+                f"{self.folder} exists already. Choose another folder, or pass overwrite=True (--overwrite)."
+            )
 
     def _lock(self) -> None:
+        self._made = [parent for parent in self.partial.parents if not parent.exists()]
         with contextlib.suppress(FileExistsError):
             self.partial.mkdir(parents=True)
         try:
+            # Looked at twice: another writer may be removing its own between the two looks.
+            if self._contents() and not (self.partial / _LOCK_NAME).exists() and self._contents():
+                raise StoreError(
+                    f"{self.partial} is in the way and is not ours. Move it, or choose another folder."
+                )
             descriptor = os.open(self.partial / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             self._stack.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -143,22 +162,25 @@ class FolderWriter:
         return [path for path in self.partial.iterdir() if path.name != _LOCK_NAME]
 
     def _clean(self) -> None:
-        with contextlib.suppress(OSError):
+        # An impatient second Ctrl-C must not leave half of it behind.
+        with _no_interrupts(), contextlib.suppress(OSError):
             for path in self._contents():
                 _remove(path, ignore_errors=True)
             # The lock goes last: from then on the folder may be another writer's, and is not empty.
             (self.partial / _LOCK_NAME).unlink()
             self.partial.rmdir()
+            if not self.folder.exists():
+                for parent in self._made:
+                    parent.rmdir()
 
     def _move_into_place(self) -> None:
         _sync_folder(self._store)
         # What somebody else has put there meanwhile is not ours to replace.
         self._check_target()
-        replaced = self.partial / "replaced"
         with ExitStack() as undo:
             if self.folder.exists():
-                self.folder.rename(replaced)
-                undo.callback(replaced.rename, self.folder)
+                self.folder.rename(self._replaced)
+                undo.callback(self._replaced.rename, self.folder)
             self._store.rename(self.folder)
             undo.pop_all()
         _sync_folder(self.folder.parent)
@@ -224,6 +246,10 @@ def _is_store(folder: Path) -> bool:
         return b'"musegnn ' in file.read(256)
 
 
+def _is_ours(path: Path) -> bool:
+    return path.name == HEADER_NAME or path.suffix == ".bin"
+
+
 def _identity(path: Path) -> tuple[int, int, int]:
     status = path.stat()
     # Numbers of deleted files are given again; times are not.
@@ -235,6 +261,18 @@ def _remove(path: Path, ignore_errors: bool = False) -> None:
         shutil.rmtree(path, ignore_errors=ignore_errors)
     else:
         path.unlink()
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _sync_folder(folder: Path) -> None:

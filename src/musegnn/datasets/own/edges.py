@@ -16,6 +16,8 @@ from musegnn.graph import EdgeChunk
 from musegnn.graph.relation import MAX_RELATIONS
 from musegnn.progress import progress
 
+EDGE_WORDS = {"source", "target", "src", "dst", "id1", "id2", "node1", "node2"}
+"""Half of a header: a line with one of these is hardly an edge."""
 CHUNK_EDGES = 1 << 19
 """Small blocks of words are joined to chunks of so many edges: sorting them pays for each chunk."""
 
@@ -55,6 +57,11 @@ class EdgeList:
             raise InputError(
                 f"{self.path} begins with {','.join(rows[0])!r}, and node numbers follow. If that is a "
                 "header, write source,target instead; if it is an edge, put that header above it."
+            )
+        if self.table.columns is None and any(field.lower() in EDGE_WORDS for field in rows[0]):
+            raise InputError(
+                f"{self.path} begins with {','.join(rows[0])!r}, which looks like an unknown header. "
+                "Write source,target instead; if it is an edge, put that header above it."
             )
         if not named and any(is_number(field) and not is_whole(field) for field in rows[0]):
             raise InputError(

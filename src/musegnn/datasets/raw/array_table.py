@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 from musegnn.datasets.raw.fields import Fields
 from musegnn.datasets.raw.npy import NpzMember, npz_names, open_npy
 from musegnn.errors import InputError
+from musegnn.graph import checks
 
 BLOCK_ROWS = 1 << 20
 WORD_BLOCK_ROWS = 1 << 16
@@ -117,7 +118,7 @@ class ArrayTable:
             count = NpzMember(self.path, "num_nodes").read()
             if count.size != 1 or count.dtype.kind not in "iu":
                 raise InputError(f"{self.path}, member num_nodes must be one whole number, got {count}.")
-            self.num_nodes = int(count.item())
+            self.num_nodes = checks.num_nodes(count.item())
 
 
 def _check(array: np.ndarray | NpzMember, what: str, *, pair: bool = False) -> None:

@@ -1,7 +1,6 @@
 """NumPy files in blocks: `.npy` mapped, members of an `.npz` unpacked as they are read. Never a pickle."""
 
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
@@ -127,11 +126,13 @@ def npz_names(path: Path) -> set[str]:
 def _format_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except InputError:
+    except (InputError, OSError, GeneratorExit):
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as error:
+    except Exception as error:
+        # NumPy parses the header as Python text and zipfile trusts its flags: damage raises anything there.
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
-            f"{path} is not a readable NumPy file ({error}). Write or download it again."
+            f"{path} is not a readable NumPy file ({reason}). Write or download it again."
         ) from error
 
 
@@ -139,6 +140,8 @@ def _read_header(file: BufferedIOBase, what: object) -> tuple[tuple[int, ...], b
     version = npy_format.read_magic(file)
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
     shape, fortran_order, dtype = read(file)
+    if not all(type(size) is int and 0 <= size < 1 << 62 for size in shape):
+        raise InputError(f"{what} has the shape {shape}: its header is damaged. Write or download it again.")
     if dtype.hasobject:
         raise InputError(f"{what} holds Python objects, which are never loaded. Save plain numbers instead.")
     return shape, fortran_order, dtype

@@ -104,9 +104,11 @@ class ParquetTable:
             self._rows: int = self._file.metadata.num_rows
             if not self._rows or not self._names:
                 raise InputError(f"{path} has no rows. Check how it was written.")
-            first = next(self._file.iter_batches(batch_size=2))
+            first = next(self._file.iter_batches(batch_size=2), None)
+            if first is None:
+                raise InputError(f"{path} has no rows. Check how it was written.")
         arrays = [arrow.decoded(array) for array in first.columns]
-        self._widths = [len(array[0] or ()) if arrow.is_list(array) else 1 for array in arrays]
+        self._widths = [len(array[0].as_py() or ()) if arrow.is_list(array) else 1 for array in arrays]
         self.head = [[arrow.as_strings(array)[row] for array in arrays] for row in range(len(first))]
 
     def blocks(self, columns: Sequence[int] | None = None, *, words: bool = False) -> Iterator[ParquetBlock]:
@@ -144,7 +146,7 @@ def _parquet_errors(path: Path) -> Iterator[None]:
     try:
         with file_errors(path):
             yield
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         first_line = str(error).partition("\n")[0]
         raise InputError(
             f"{path} is not a readable Parquet file ({first_line}). Write or download it again."

@@ -64,17 +64,24 @@ def number_rows(
 
 
 def line_blocks(
-    path: Path, skip_lines: int = 0, block_bytes: int | None = None
+    path: Path, skip_lines: int = 0, block_bytes: int | None = None, *, spare_end: bool = False
 ) -> Iterator[tuple[bytes, int]]:
-    """Whole lines in blocks of about 16 MiB, each ended by a newline, and the number of the first one."""
+    """Whole lines in blocks of about 16 MiB, each ended by a newline, and the number of the first one.
+
+    `spare_end` drops blank lines at the end of the file, as editors leave them.
+    """
     line = 1 + skip_lines
     with open_text(path) as file:
         for _ in range(skip_lines):
             file.readline()
-        while data := file.read(block_bytes or BLOCK_BYTES):
+        following = file.read(block_bytes or BLOCK_BYTES)
+        while data := following:
             data += file.readline()
+            following = file.read(block_bytes or BLOCK_BYTES)
             data = (data.removeprefix(BYTE_ORDER_MARK) if line == 1 else data).replace(b"\r\n", b"\n")
-            if not data.endswith(b"\n"):
+            if not following and spare_end:
+                data = data.rstrip(b"\n") + b"\n"
+            elif not data.endswith(b"\n"):
                 data += b"\n"
             yield data, line
             line += data.count(b"\n")

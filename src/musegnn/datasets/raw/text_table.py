@@ -45,7 +45,10 @@ class TextTable:
 
     def blocks(self, columns: Sequence[int] | None = None, *, words: bool = False) -> Iterator[TextBlock]:
         """All rows, in smaller blocks where they become `words`."""
-        for lines, number in line_blocks(self.path, self._skipped, WORD_BLOCK_BYTES if words else None):
+        block_bytes = WORD_BLOCK_BYTES if words else None
+        # In a table of one column, a blank line is a value that is missing.
+        spare_end = self.num_columns > 1
+        for lines, number in line_blocks(self.path, self._skipped, block_bytes, spare_end=spare_end):
             data, separator = self._clean(lines, number)
             yield TextBlock(
                 data, path=self.path, num_columns=self.num_columns, separator=separator, first_line=number
@@ -57,7 +60,8 @@ class TextTable:
 
     def num_rows(self) -> int:
         """Counts the lines, which reads the file."""
-        return sum(lines.count(b"\n") for lines, _ in line_blocks(self.path, self._skipped))
+        blocks = line_blocks(self.path, self._skipped, spare_end=self.num_columns > 1)
+        return sum(lines.count(b"\n") for lines, _ in blocks)
 
     def estimate_rows(self) -> int:
         """From the size of the file and its first megabyte; exact for smaller files."""
