@@ -140,19 +140,21 @@ class FolderWriter:
         self._made = [parent for parent in self.partial.parents if not parent.exists()]
         with contextlib.suppress(FileExistsError):
             self.partial.mkdir(parents=True)
+        lock = self.partial / _LOCK_NAME
         try:
-            # Looked at twice: another writer may be removing its own between the two looks.
-            if self._contents() and not (self.partial / _LOCK_NAME).exists() and self._contents():
-                raise StoreError(
-                    f"{self.partial} is in the way and is not ours. Move it, or choose another folder."
-                )
-            descriptor = os.open(self.partial / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            descriptor, is_new = _open_lock(lock)
             self._stack.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Its holder removes the file in the end: a lock on a file without a name guards nothing.
             busy = os.fstat(descriptor).st_nlink == 0
         except (FileNotFoundError, BlockingIOError):
             busy = True
+        # Our writers make the lock first and remove it last, so contents without a lock are somebody else's.
+        if not busy and is_new and self._contents():
+            lock.unlink()
+            raise StoreError(
+                f"{self.partial} is in the way and is not ours. Move it, or choose another folder."
+            )
         if busy:
             raise StoreError(
                 f"{self.folder} is being written by another process. Wait for it, or choose another folder."
@@ -231,6 +233,15 @@ class StoredFolder:
         if self.folder.is_dir():
             return f"{self.folder} has no {HEADER_NAME}: not a {kind} store. Pass the folder of one."
         return f"{self.folder} does not exist. Pass the folder of a {kind} store."
+
+
+def _open_lock(path: Path) -> tuple[int, bool]:
+    """The lock file, and whether it was made just now."""
+    flags = os.O_RDWR | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666), True
+    except FileExistsError:
+        return os.open(path, flags), False
 
 
 def _beside(folder: Path, suffix: str) -> Path:
