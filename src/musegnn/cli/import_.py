@@ -12,6 +12,8 @@ from musegnn.datasets import catalog, own
 from musegnn.errors import InputError
 from musegnn.graph import Graph, GraphSource
 from musegnn.graph.building import estimate, free_bytes
+from musegnn.graph.graph import KIND
+from musegnn.store import FolderWriter
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -51,6 +53,10 @@ def import_(
     Examples: `muse import ogbn-arxiv --root raw --out arxiv`, `muse import edges.csv --labels labels.csv
     --features x.npy --out mine`, `muse import arxiv-shaped --set scale=0.1 --out small`.
     """
+    if not dry_run:
+        # A target that cannot be written is found now, not after an hour of reading.
+        with FolderWriter(out, KIND, overwrite=overwrite):
+            pass
     described = _described(
         source,
         own_files={"nodes": nodes, "features": features, "labels": labels, "split": split},

@@ -36,7 +36,7 @@ def find(name: str) -> Dataset:
         return CATALOG[by_lower[name.lower()]]
     near = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)]
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known are {', '.join(CATALOG)}."
-    raise InputError(f"{name!r} is no dataset. {hint}")
+    raise InputError(f"{name!r} is no dataset, nor a folder here. {hint}")
 
 
 def source(

@@ -78,7 +78,7 @@ class BlockDigest:
 def digest_array(array: np.ndarray) -> str:
     """The digest that `ArrayWriter` would give the same values."""
     digest = BlockDigest()
-    for rows in _row_blocks(array):
+    for rows in row_blocks(array):
         digest.update(as_bytes(rows))
     return digest.hexdigest()
 
@@ -103,7 +103,7 @@ class ArrayWriter:
     def append(self, rows: np.ndarray) -> None:
         """Write rows behind those written so far; a mapped input is passed through in blocks."""
         assert rows.shape[1:] == self.row_shape, (rows.shape, self.row_shape)
-        for block in _row_blocks(rows):
+        for block in row_blocks(rows):
             data = as_bytes(block.astype(self.dtype, copy=False))
             self._file.write(data)
             self._digest.update(data)
@@ -172,7 +172,8 @@ def file_digest(path: Path, advance: Advance, threads: int) -> str:
     return outer.hexdigest()
 
 
-def _row_blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+def row_blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+    """The rows of an array in blocks of about 16 MiB."""
     row_bytes = max(1, array[:1].nbytes)
     step = max(1, BLOCK_BYTES // row_bytes)
     for start in range(0, len(array), step):

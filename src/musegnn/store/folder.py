@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 
 from musegnn.errors import StoreError
 from musegnn.progress import progress
-from musegnn.store.arrays import ArraySpec, ArrayWriter, file_digest, map_array
+from musegnn.store.arrays import ArraySpec, ArrayWriter, file_digest, map_array, row_blocks
 from musegnn.store.header import HEADER_NAME, Header
 
 PARTIAL_SUFFIX = ".partial"
@@ -91,7 +91,11 @@ class FolderWriter:
 
     def write(self, name: str, values: np.ndarray) -> None:
         """Write one whole array."""
-        self.array(name, values.dtype, values.shape[1:]).append(values)
+        writer = self.array(name, values.dtype, values.shape[1:])
+        with progress(f"Writing {name}", values.nbytes, unit="B") as advance:
+            for block in row_blocks(values):
+                writer.append(block)
+                advance(block.nbytes)
         self.finish(name)
 
     def finish(self, name: str) -> np.ndarray:
