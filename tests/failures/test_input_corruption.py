@@ -40,8 +40,8 @@ def write_parquet(path):
 
 
 def plain_text(data):
-    """The tokens as numbers if the first two are whole, else as names in order of appearance."""
-    rows = [line.split(",") for line in data.decode().splitlines()]
+    """The tokens as numbers if the first two are whole, else as names in order; blank lines at the end are none."""
+    rows = [line.split(",") for line in data.decode().rstrip("\n").splitlines()]
     assert all(len(row) == 2 for row in rows)
     tokens = [token for row in rows for token in row]
     if all(token.isdecimal() for token in tokens[:2]):
