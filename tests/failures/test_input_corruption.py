@@ -40,7 +40,7 @@ def write_parquet(path):
 
 
 def plain_text(data):
-    """The tokens as numbers if the first two are whole, else as names in order; blank lines at the end are none."""
+    """Numbers if the first two tokens are whole, else names in order; blank lines at the end are none."""
     rows = [line.split(",") for line in data.decode().rstrip("\n").splitlines()]
     assert all(len(row) == 2 for row in rows)
     tokens = [token for row in rows for token in row]
