@@ -17,9 +17,9 @@ from musegnn.datasets.raw.npy import NpzMember
 from musegnn.datasets.raw.text import number_rows, open_text
 from musegnn.errors import InputError
 from musegnn.graph import EdgeChunk, FeatureSource, GraphSource
+from musegnn.graph.checks import SPLITS
 from musegnn.graph.source import stored_dtype
 
-PARTS = ("train", "valid", "test")
 NPZ_FILES = ("data.npz", "node-label.npz")
 CSV_FILES = ("edge.csv.gz", "num-node-list.csv.gz", "num-edge-list.csv.gz", "node-label.csv.gz")
 CSV_FEATURES = "node-feat.csv.gz"
@@ -61,7 +61,7 @@ def read(layout: Layout, root: Path, features: bool = True) -> GraphSource:
     folder = find_folder(root, layout.folders, f"raw/{names[0]}", layout.get)
     raw_files = find_files(folder / "raw", names, layout.get)
     split_files = find_files(
-        folder / "split" / layout.split, (f"{part}.csv.gz" for part in PARTS), layout.get
+        folder / "split" / layout.split, (f"{part}.csv.gz" for part in SPLITS), layout.get
     )
     content = (_read_npz if layout.binary else _read_csv)(folder / "raw", features)
     return GraphSource(
@@ -71,7 +71,7 @@ def read(layout: Layout, root: Path, features: bool = True) -> GraphSource:
         num_edges=content.num_edges,
         features=content.features,
         labels=content.labels,
-        split={part: _column(path) for part, path in zip(PARTS, split_files, strict=True)},
+        split={part: _column(path) for part, path in zip(SPLITS, split_files, strict=True)},
         num_classes=layout.num_classes,
         keep_direction=layout.directed,
         provenance=provenance(layout.name, folder, raw_files + split_files, features=features),

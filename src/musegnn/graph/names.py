@@ -67,7 +67,7 @@ class Names(Sequence[str]):
         return (self[i] for i in range(len(self)))
 
     def find(self, name: str) -> int:
-        """The node of this name; scans the text, which takes about a second per gigabyte."""
+        """The node of this name; scans the text from its beginning."""
         # No name holds a newline, nor a surrogate (from an argument that is no UTF-8).
         line = name.encode(errors="surrogatepass") + b"\n"
         num_bytes = 0 if "\n" in name else len(self.text)

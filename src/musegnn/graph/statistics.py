@@ -6,6 +6,7 @@ import numpy as np
 
 from musegnn.graph.checks import SPLITS
 from musegnn.graph.graph import Graph
+from musegnn.graph.relation import has_relation
 from musegnn.progress import progress
 
 _BLOCK_ROWS = 1 << 18
@@ -53,7 +54,7 @@ def statistics(graph: Graph) -> Statistics:
                 same += int((ends == others)[both].sum())
             if graph.relation is not None:
                 code = graph.relation[entries]
-                relations += [int(((code >> 2 * r) & 1).sum()) for r in range(len(relations))]
+                relations += [int(has_relation(code, r).sum()) for r in range(len(relations))]
             advance(len(degrees))
     return Statistics(
         degree_mean=graph.num_edges / graph.num_nodes,

@@ -1,4 +1,4 @@
-"""Tables of numbers in text (CSV and other separators, also gzip), parsed in blocks: 5 M edges a second."""
+"""Tables of numbers in text (CSV and other separators, also gzip), parsed in blocks."""
 
 import gzip
 import warnings
