@@ -5,7 +5,7 @@ from types import ModuleType
 
 from musegnn.errors import MissingExtraError
 
-EXTRAS = {"torch_geometric": "pyg", "pyarrow": "parquet"}
+EXTRAS = {"torch_geometric": "pyg", "pyarrow": "parquet", "pymetis": "cluster"}
 """Module name -> the extra of this package that brings it."""
 
 

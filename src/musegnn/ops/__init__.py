@@ -1,17 +1,30 @@
 """Numeric kernels: arrays in, arrays out. Each has a slow, obvious `reference.py` that its tests trust.
 
 An entry of a symmetric matrix is one key, `row << 32 | column`, so that sorting keys sorts a CSR matrix.
+Random numbers are counted, not drawn in turn: `bits(key, counter)` is a function (`random_bits`), and a
+kernel gives each node a stream of its own, `bits(key, node)`. So no result depends on the order of work.
 """
 
 import importlib
-import tempfile
 from types import ModuleType
 
 import numpy as np
-from jaxtyping import Int64, UInt32, UInt64
+from jaxtyping import Float64, Int32, Int64, Integer, UInt32, UInt64
 
-from musegnn.ops.merge_entries import reference as _merge_reference
-from musegnn.ops.partition_edges import reference as _partition_reference
+# A subpackage becomes an attribute of this one when it is imported; the function of its name must come later.
+import musegnn.ops.induce_subgraph.reference
+import musegnn.ops.local_ids.reference
+import musegnn.ops.merge_entries.reference
+import musegnn.ops.partition_edges.reference
+import musegnn.ops.random_bits.reference
+import musegnn.ops.reach.reference
+import musegnn.ops.sample_neighbors.reference
+import musegnn.ops.shuffle.reference
+import musegnn.ops.spectral_bounds.reference  # noqa: F401
+
+Ids = Integer[np.ndarray, " n"]
+Indptr = Int64[np.ndarray, " nodes_plus_1"]
+Indices = Integer[np.ndarray, " entries"]
 
 MAX_NODES = 1 << 32
 """Row and column share a 64-bit key."""
@@ -38,13 +51,8 @@ def partition_edges(
     Bucket b holds the rows with `row >> shift == b`; its keys are `keys[bounds[b] : bounds[b + 1]]`.
     `reverse` swaps the two bits of each pair (see `musegnn.graph.relation`).
     """
-    if not compiled:
-        return _partition_reference.partition_edges(
-            source, target, code, shift=shift, num_buckets=num_buckets
-        )
-    return _kernels("partition_edges").partition_edges(  # type: ignore[no-any-return]
-        source, target, code, shift=shift, num_buckets=num_buckets
-    )
+    op = _op("partition_edges", compiled)
+    return op.partition_edges(source, target, code, shift=shift, num_buckets=num_buckets)  # type: ignore[no-any-return]
 
 
 def merge_entries(
@@ -59,19 +67,83 @@ def merge_entries(
 
     The codes of repeated entries are joined by bitwise or.
     """
-    if not compiled:
-        return _merge_reference.merge_entries(keys, codes, first_row, num_rows)
-    return _kernels("merge_entries").merge_entries(  # type: ignore[no-any-return]
-        keys, codes, first_row, num_rows
-    )
+    return _op("merge_entries", compiled).merge_entries(keys, codes, first_row, num_rows)  # type: ignore[no-any-return]
 
 
-def _kernels(op: str) -> ModuleType:
-    """The compiled form of an op; Numba refuses to load it where it finds no place for its cache."""
-    try:
-        return importlib.import_module(f"musegnn.ops.{op}.numba")
-    except RuntimeError:
-        from numba import config
+def random_bits(
+    key: int, counters: UInt64[np.ndarray, " n"], *, compiled: bool = True
+) -> UInt64[np.ndarray, " n"]:
+    """The numbers at these places of the stream `key`: SplitMix64, each computed without the others.
 
-        config.CACHE_DIR = tempfile.mkdtemp(prefix="musegnn-")  # type: ignore[attr-defined]
-        return importlib.import_module(f"musegnn.ops.{op}.numba")
+    bits(key, c) = mix(key + (c + 1) * 0x9E3779B97F4A7C15)   mod 2**64
+    """
+    return _op("random_bits", compiled).random_bits(key, counters)  # type: ignore[no-any-return]
+
+
+def shuffle(ids: Ids, key: int, *, compiled: bool = True) -> None:
+    """Put ids into a random order, in place: every order has the same chance."""
+    _op("shuffle", compiled).shuffle(ids, key)
+
+
+def sample_neighbors(
+    indptr: Indptr, indices: Indices, nodes: Ids, fanout: int | None, key: int, *, compiled: bool = True
+) -> Integer[np.ndarray, "2 drawn"]:
+    """For each node `fanout` neighbors without replacement; all if it has no more, or if fanout is None.
+
+    The pairs (node, neighbor), the nodes in their order. Every subset of the neighbors has the same chance.
+    """
+    op = _op("sample_neighbors", compiled)
+    return op.sample_neighbors(_plain(indptr), _plain(indices), nodes, fanout, key)  # type: ignore[no-any-return]
+
+
+def reach(
+    indptr: Indptr, indices: Indices, nodes: Ids, fanout: int | None, key: int, *, compiled: bool = True
+) -> Integer[np.ndarray, " reached"]:
+    """One hop: the nodes and the neighbors that `sample_neighbors` draws for them, ascending, each once."""
+    return _op("reach", compiled).reach(_plain(indptr), _plain(indices), _plain(nodes), fanout, key)  # type: ignore[no-any-return]
+
+
+def induce_subgraph(
+    indptr: Indptr, indices: Indices, node_ids: Ids, num_seeds: int, *, compiled: bool = True
+) -> tuple[Int64[np.ndarray, " n_plus_1"], Int32[np.ndarray, " kept"]]:
+    """All edges among `node_ids`, as CSR in local ids (positions in `node_ids`), columns ascending in a row.
+
+    The first `num_seeds` ids ascend, and so do those behind them; none repeats.
+    """
+    op = _op("induce_subgraph", compiled)
+    return op.induce_subgraph(_plain(indptr), _plain(indices), _plain(node_ids), num_seeds)  # type: ignore[no-any-return]
+
+
+def local_ids(
+    node_ids: Ids, ids: Integer[np.ndarray, " m"], num_nodes: int, *, compiled: bool = True
+) -> Int64[np.ndarray, " m"]:
+    """The position of each of `ids` in `node_ids`, which are distinct and hold them all."""
+    return _op("local_ids", compiled).local_ids(_plain(node_ids), _plain(ids), num_nodes)  # type: ignore[no-any-return]
+
+
+def spectral_bounds(
+    indptr: Indptr, indices: Int32[np.ndarray, " entries"], *, compiled: bool = True
+) -> Float64[np.ndarray, "4"]:
+    """theta <= lmax(L) <= bound of a subgraph's two Laplacians: the normalized, then the combinatorial.
+
+    normalized:     L = I - D'^-1/2 (A + I) D'^-1/2, D' = D + I
+                    theta = the largest Ritz value of 6 Lanczos steps
+                    bound = 2 - 2 / (1 + max d), since D + A >= 0
+    combinatorial:  L = D - A
+                    theta = max d + 1 (0 without edges); the Ritz value of a hub and its neighbors is no less
+                    bound = max over edges of d_u + d_v
+
+    All four are 0 of a subgraph without nodes.
+    """
+    return _op("spectral_bounds", compiled).spectral_bounds(_plain(indptr), _plain(indices))  # type: ignore[no-any-return]
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """A read-only view without NumPy's memmap class: a kernel is then compiled once, for mapped or not."""
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view
+
+
+def _op(name: str, compiled: bool) -> ModuleType:
+    return importlib.import_module(f"musegnn.ops.{name}.{'numba' if compiled else 'reference'}")

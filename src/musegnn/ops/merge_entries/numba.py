@@ -7,7 +7,8 @@ from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Int64, UInt32, UInt64
-from numba import njit
+
+from musegnn.ops.kernel import kernel
 
 
 def merge_entries(
@@ -24,7 +25,7 @@ def merge_entries(
 
 
 # Left alone by jaxtyping's import hook in tests: Numba compiles the function itself, not a wrapper.
-@njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def _sort(values):
     # Most rows are short; there insertion is 3x faster than the general sort.
@@ -40,7 +41,7 @@ def _sort(values):
         values[j] = value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def _row_bounds(keys, first_row, num_rows):
     bounds = np.zeros(num_rows + 1, dtype=np.int64)
@@ -51,7 +52,7 @@ def _row_bounds(keys, first_row, num_rows):
     return bounds
 
 
-@njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def _merge(keys, first_row, num_rows):
     bounds = _row_bounds(keys, first_row, num_rows)
@@ -76,7 +77,7 @@ def _merge(keys, first_row, num_rows):
     return lengths, columns[:kept].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def _merge_coded(keys, codes, first_row, num_rows):
     bounds = _row_bounds(keys, first_row, num_rows)

@@ -4,7 +4,8 @@ from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Int64, UInt32, UInt64
-from numba import njit
+
+from musegnn.ops.kernel import kernel
 
 
 def partition_edges(
@@ -24,7 +25,7 @@ def partition_edges(
 
 
 # Left alone by jaxtyping's import hook in tests: Numba compiles the function itself, not a wrapper.
-@njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def _partition(source, target, code, has_code, shift, num_buckets):
     bounds = np.zeros(num_buckets + 1, dtype=np.int64)

@@ -1,0 +1,1 @@
+"""All edges among some nodes, in local ids."""

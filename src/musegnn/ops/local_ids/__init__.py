@@ -1,0 +1,1 @@
+"""Positions of ids in a sample's list of nodes."""

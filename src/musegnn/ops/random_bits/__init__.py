@@ -1,0 +1,1 @@
+"""Counter-based randomness: the number at any place of a stream, computed without the others."""

@@ -1,0 +1,1 @@
+"""Nodes and up to `fanout` neighbors of each: one hop of a k-hop neighborhood."""

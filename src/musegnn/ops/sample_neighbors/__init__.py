@@ -1,0 +1,1 @@
+"""For each node up to `fanout` of its neighbors, without replacement."""

@@ -1,0 +1,1 @@
+"""A random order of node ids, in place."""
