@@ -419,7 +419,7 @@ def test_the_lock_holds_until_all_the_rest_is_removed(tmp_path, monkeypatch):
     with FolderWriter(tmp_path / "s", "graph") as writer:
         writer.write("x", np.full(10, 1))
         monkeypatch.setattr(module, "_remove", intruded)
-    assert sorted(removed) == ["scratch", "store"]
+    assert sorted(removed) == ["journal", "scratch", "store"]
     assert names(tmp_path) == []
 
 
@@ -456,7 +456,7 @@ def test_a_store_that_is_replaced_while_it_is_opened_is_not_mixed(tmp_path, monk
         return map_array(path, spec)
 
     monkeypatch.setattr(module, "map_array", late)
-    with refused("was replaced while it was opened. Open it again."):
+    with refused("was replaced after it was opened. Open it again."):
         StoredFolder(tmp_path / "s", "graph")
     assert value_of(tmp_path / "s") == 2
 

@@ -15,9 +15,9 @@ from musegnn.datasets.synthetic import DATASETS as SYNTHETIC
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph, GraphSource
 from musegnn.graph.building import estimate
-from musegnn.graph.graph import plain
 from musegnn.memory import total_memory
 from musegnn.store import file_errors
+from musegnn.store.provenance import plain
 
 CATALOG: dict[str, Dataset] = {
     dataset.name: dataset for dataset in (*DEBIAN, *PLANETOID, *OGB, *MAG240M, *IGB, *SYNTHETIC)

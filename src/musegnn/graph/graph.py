@@ -1,10 +1,7 @@
 """The graph record: a symmetric adjacency in CSR form, and what is known about its nodes."""
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +20,7 @@ from musegnn.graph.structure import check_structure
 from musegnn.graph.threads import default_workers
 from musegnn.store import ArraySpec, FolderWriter, Header, StoredFolder, digest_array
 from musegnn.store.arrays import dtype_name
-from musegnn.version import __version__
+from musegnn.store.provenance import provenance
 
 if TYPE_CHECKING:
     from networkx import Graph as NetworkXGraph
@@ -166,7 +163,7 @@ class Graph:
             attributes = building.build(
                 source, writer, scratch=writer.scratch, memory=memory, workers=workers
             )
-            writer.publish(attributes, _provenance(source.name, source.provenance))
+            writer.publish(attributes, provenance(source.name, source.provenance))
         return cls.open(out)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -174,7 +171,7 @@ class Graph:
         with FolderWriter(Path(folder), KIND, overwrite=overwrite) as writer:
             for name, values in self._arrays().items():
                 writer.write(name, values)
-            writer.publish(self._attributes(), _provenance(self.name, self.provenance))
+            writer.publish(self._attributes(), provenance(self.name, self.provenance))
 
     @classmethod
     def open(cls, folder: str | Path) -> "Graph":
@@ -346,24 +343,6 @@ def _names_fit(attributes: dict[str, Any]) -> bool:
         if names is not None and not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
             return False
     return type(num_classes) is int and num_classes >= 0 and (classes is None or num_classes == len(classes))
-
-
-def _provenance(name: str, source: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "musegnn": __version__,
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        **plain(source),
-        "name": name,
-    }
-
-
-def plain(values: dict[str, Any]) -> dict[str, Any]:
-    """As JSON gives it back: NumPy's numbers become Python's, tuples become lists."""
-    result: dict[str, Any] = json.loads(
-        json.dumps(values, default=lambda value: getattr(value, "item", value.__str__)())
-    )
-    return result
 
 
 def _check_disk(source: GraphSource, folder: Path) -> None:

@@ -31,8 +31,8 @@ def _folder(chosen: str) -> Path:
     """A folder for these very sources, below the one the user has chosen for Numba or has for caches.
 
     Numba compiles a function again when its own file changes, but not when a function it calls does in
-    another file: after an update the old kernel would go on computing. Where no folder can be written, kernels
-    are compiled anew at each start.
+    another file: after an update the old kernel would go on computing. Where no folder can be written,
+    kernels are compiled anew at each start.
     """
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     base = Path(chosen) if chosen else Path(home).expanduser() / "musegnn"

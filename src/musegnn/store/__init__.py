@@ -9,3 +9,4 @@ from musegnn.store.folder import file_errors as file_errors
 from musegnn.store.header import FORMAT_VERSION as FORMAT_VERSION
 from musegnn.store.header import HEADER_NAME as HEADER_NAME
 from musegnn.store.header import Header as Header
+from musegnn.store.journal import Journal as Journal

@@ -135,21 +135,25 @@ class ArrayWriter:
 
 def map_array(path: Path, spec: ArraySpec) -> np.ndarray:
     """Map one array file read-only, after checking that it has exactly the size its header says."""
+    check_size(path, spec)
+    if spec.num_bytes == 0:
+        return np.empty(spec.shape, dtype=spec.dtype)
+    return np.memmap(path, dtype=spec.dtype, mode="r", shape=spec.shape)
+
+
+def check_size(path: Path, spec: ArraySpec) -> None:
+    """Refuse a file that is missing, cut off, or no file."""
     try:
         status = path.stat()
     except FileNotFoundError:
         raise StoreError(f"{path} is missing: the store is damaged. Write it again.") from None
     if not stat.S_ISREG(status.st_mode):
         raise StoreError(f"{path} is not a regular file: the store is damaged. Write it again.")
-    size = status.st_size
-    if size != spec.num_bytes:
+    if status.st_size != spec.num_bytes:
         raise StoreError(
-            f"{path} has {size:,} bytes, but its header says {spec.num_bytes:,}: the file was cut off "
-            "or overwritten. Write the store again."
+            f"{path} has {status.st_size:,} bytes, but its header says {spec.num_bytes:,}: the file was cut "
+            "off or overwritten. Write the store again."
         )
-    if size == 0:
-        return np.empty(spec.shape, dtype=spec.dtype)
-    return np.memmap(path, dtype=spec.dtype, mode="r", shape=spec.shape)
 
 
 def file_digest(path: Path, advance: Advance, threads: int) -> str:

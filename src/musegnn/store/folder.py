@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 
 from musegnn.errors import StoreError
 from musegnn.progress import progress
-from musegnn.store.arrays import ArraySpec, ArrayWriter, file_digest, map_array, row_blocks
+from musegnn.store.arrays import ArraySpec, ArrayWriter, check_size, file_digest, map_array, row_blocks
 from musegnn.store.header import HEADER_NAME, Header
 
 PARTIAL_SUFFIX = ".partial"
@@ -26,8 +26,12 @@ _LOCK_NAME = ".lock"
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
+_NOTHING_KEPT = "Nothing was kept; free some space or choose another folder."
+_KEPT = "What was finished is kept; free some space and do the same again."
+
+
 @contextmanager
-def file_errors(path: Path) -> Iterator[None]:
+def file_errors(path: Path, when_full: str = _NOTHING_KEPT) -> Iterator[None]:
     """Turn what the operating system says about a file into one sentence with a next step."""
     try:
         yield
@@ -39,8 +43,7 @@ def file_errors(path: Path) -> Iterator[None]:
         name = error.filename or path
         if error.errno in _DISK_FULL:
             raise StoreError(
-                f"The disk is full (or a size limit was reached) while writing {path}. "
-                "Nothing was kept; free some space or choose another folder."
+                f"The disk is full (or a size limit was reached) while writing {path}. {when_full}"
             ) from error
         reason = " ".join(str(error.strerror or error).split())
         raise StoreError(f"{name} cannot be used: {reason}.") from error
@@ -52,15 +55,20 @@ class FolderWriter:
     The files go to `<folder>.partial/store`, which becomes `<folder>`. The folder around it never moves and
     holds a lock, so that two processes cannot write one store. A kill frees the lock; the next writer removes
     what the dead one left. Readers never look into a partial folder.
+
+    With `keep`, what a writer has finished when it is stopped stays, and the next one goes on from there
+    (`musegnn.store.journal`).
     """
 
-    def __init__(self, folder: Path, kind: str, *, overwrite: bool = False) -> None:
+    def __init__(self, folder: Path, kind: str, *, overwrite: bool = False, keep: bool = False) -> None:
         # A link is followed: what it points to is written and replaced, not the link.
         self.folder = Path(os.path.realpath(folder))
         self.kind = kind
         self.overwrite = overwrite
+        self.keep = keep
         self.partial = _beside(self.folder, PARTIAL_SUFFIX)
         self.scratch = self.partial / "scratch"
+        self.journal = self.partial / "journal"
         self._store = self.partial / "store"
         self._replaced = self.partial / "replaced"
         self._writers: dict[str, ArrayWriter] = {}
@@ -70,24 +78,34 @@ class FolderWriter:
     def __enter__(self) -> "FolderWriter":
         with self._stack, file_errors(self.folder):
             self._lock()
-            self._stack.callback(self._clean)
+            self._stack.push(self._clean)
             if self._replaced.exists() and not self.folder.exists():
                 # A kill between the two moves of an earlier writer: the old store goes back.
                 self._replaced.rename(self.folder)
             self._check_target()
+            kept = {self._store, self.journal} if self.keep else set()
             for left in self._contents():
-                _remove(left)
-            self._store.mkdir()
-            self.scratch.mkdir()
-            self._stack.enter_context(file_errors(self.folder))
+                if left not in kept:
+                    _remove(left)
+            for folder in (self._store, self.scratch, self.journal):
+                folder.mkdir(exist_ok=True)
+            self._stack.enter_context(file_errors(self.folder, _KEPT if self.keep else _NOTHING_KEPT))
             self._stack = self._stack.pop_all()
         return self
 
     def array(self, name: str, dtype: DTypeLike, row_shape: tuple[int, ...] = ()) -> ArrayWriter:
         """Begin the file of one array; it is finished by `publish` if not before."""
-        writer = ArrayWriter(self._store / f"{name}.bin", dtype, row_shape)
+        writer = ArrayWriter(self.path(name), dtype, row_shape)
         self._writers[name] = self._stack.enter_context(writer)
         return writer
+
+    def path(self, name: str) -> Path:
+        """Where the file of an array lies while the store is written."""
+        return self._store / f"{name}.bin"
+
+    def adopt(self, name: str, spec: ArraySpec) -> None:
+        """Take a file that was written and finished at `path(name)` into the store."""
+        self._specs[name] = spec
 
     def write(self, name: str, values: np.ndarray) -> None:
         """Write one whole array."""
@@ -130,6 +148,10 @@ class FolderWriter:
             return
         if not _is_store(self.folder):
             raise StoreError(f"{self.folder} exists and is not a store. Choose another folder.")
+        if not _is_store(self.folder, self.kind):
+            raise StoreError(
+                f"{self.folder} is a store, but not of the kind {self.kind}. Choose another folder."
+            )
         foreign = [path.name for path in self.folder.iterdir() if not _is_ours(path)]
         if foreign:
             raise StoreError(
@@ -167,9 +189,11 @@ class FolderWriter:
     def _contents(self) -> list[Path]:
         return [path for path in self.partial.iterdir() if path.name != _LOCK_NAME]
 
-    def _clean(self) -> None:
+    def _clean(self, kind: type[BaseException] | None, *_: object) -> None:
         # An impatient second Ctrl-C must not leave half of it behind.
         with _no_interrupts(), contextlib.suppress(OSError):
+            if self.keep and kind is not None and any(self.journal.iterdir()):
+                return
             for path in self._contents():
                 _remove(path, ignore_errors=True)
             # The lock goes last: from then on the folder may be another writer's, and is not empty.
@@ -193,22 +217,27 @@ class FolderWriter:
 
 
 class StoredFolder:
-    """A complete store, opened: the header is checked, the arrays are mapped when asked for."""
+    """A complete store, opened: header and sizes are checked, the arrays that `maps` chooses are mapped.
 
-    def __init__(self, folder: Path, kind: str) -> None:
+    A mapping holds a file open, of which a process may have a thousand; the others are mapped by `map`.
+    """
+
+    def __init__(self, folder: Path, kind: str, *, maps: Callable[[str], bool] = lambda name: True) -> None:
         self.folder = folder.absolute()
         with file_errors(self.folder):
             if not (self.folder / HEADER_NAME).is_file():
                 raise StoreError(self._why_not(kind))
-            before = _identity(self.folder / HEADER_NAME)
+            self._opened = _identity(self.folder / HEADER_NAME)
             self.header = Header.read(self.folder / HEADER_NAME, kind)
             # Sizes are compared now, so that a truncated array is found before it is read.
+            for name, spec in self.header.arrays.items():
+                check_size(self.path(name), spec)
             self.arrays = {
-                name: map_array(self._path(name), spec) for name, spec in self.header.arrays.items()
+                name: map_array(self.path(name), spec)
+                for name, spec in self.header.arrays.items()
+                if maps(name)
             }
-            # The header of one store and the arrays of another would not be noticed where the sizes agree.
-            if _identity(self.folder / HEADER_NAME) != before:
-                raise StoreError(f"{self.folder} was replaced while it was opened. Open it again.")
+            self._check_same()
 
     @property
     def num_bytes(self) -> int:
@@ -219,14 +248,27 @@ class StoredFolder:
         """Read every byte and compare it with the digests; the first damaged array is named."""
         with file_errors(self.folder), progress("Verifying", self.num_bytes, unit="B") as advance:
             for name, spec in self.header.arrays.items():
-                if file_digest(self._path(name), advance, threads) != spec.digest:
+                if file_digest(self.path(name), advance, threads) != spec.digest:
                     raise StoreError(
-                        f"{self._path(name)} is damaged: its bytes do not have the digest in the header. "
+                        f"{self.path(name)} is damaged: its bytes do not have the digest in the header. "
                         "Write the store again."
                     )
 
-    def _path(self, name: str) -> Path:
+    def path(self, name: str) -> Path:
+        """The file of an array."""
         return self.folder / f"{name}.bin"
+
+    def map(self, name: str) -> np.ndarray:
+        """Map one array now."""
+        with file_errors(self.path(name)):
+            array = map_array(self.path(name), self.header.arrays[name])
+            self._check_same()
+        return array
+
+    def _check_same(self) -> None:
+        # The header of one store and the arrays of another would not be noticed where the sizes agree.
+        if _identity(self.folder / HEADER_NAME) != self._opened:
+            raise StoreError(f"{self.folder} was replaced after it was opened. Open it again.")
 
     def _why_not(self, kind: str) -> str:
         if _beside(Path(os.path.realpath(self.folder)), PARTIAL_SUFFIX).is_dir():
@@ -252,13 +294,13 @@ def _beside(folder: Path, suffix: str) -> Path:
     return folder.parent / (folder.name + suffix)
 
 
-def _is_store(folder: Path) -> bool:
+def _is_store(folder: Path, kind: str = "") -> bool:
     """Whether the header, damaged or not, is one of ours: overwriting deletes the whole folder."""
     header = folder / HEADER_NAME
     if not header.is_file():
         return False
     with header.open("rb") as file:
-        return b'"musegnn ' in file.read(256)
+        return b'"musegnn ' + kind.encode() in file.read(256)
 
 
 def _is_ours(path: Path) -> bool:

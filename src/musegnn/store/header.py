@@ -28,7 +28,7 @@ class Header:
     """Everything a store says about itself besides the values."""
 
     kind: str
-    """What the folder holds: "graph"."""
+    """What the folder holds: "graph" or "samples"."""
     attributes: dict[str, Any]
     """Facts that are no arrays (sizes, names), as JSON; they belong to the content."""
     arrays: dict[str, ArraySpec]
@@ -77,7 +77,7 @@ class Header:
         if checksum != _checksum(body):
             raise StoreError(f"{path} was changed after it was written: its checksum does not fit. {_AGAIN}")
         try:
-            arrays = {name: _array_spec(name, spec) for name, spec in body["arrays"].items()}
+            arrays = {name: array_spec(name, spec) for name, spec in body["arrays"].items()}
             attributes, provenance = dict(body["attributes"]), dict(body["provenance"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"{path} is not a valid header ({error}). {_AGAIN}") from error
@@ -99,7 +99,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     return body
 
 
-def _array_spec(name: str, body: Any) -> ArraySpec:
+def array_spec(name: str, body: Any) -> ArraySpec:
+    """The description of one array from JSON; a ValueError says what is wrong with it."""
     dtype, shape, digest = body["dtype"], body["shape"], body["digest"]
     is_shape = isinstance(shape, list) and shape and all(type(size) is int and size >= 0 for size in shape)
     if not (_ARRAY_NAME.fullmatch(name) and dtype in DTYPES and is_shape):
