@@ -4,6 +4,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
 
 Advance = Callable[[int], None]
 """Tells a progress display that so many more units are done."""
@@ -24,14 +28,14 @@ def show_progress(enabled: bool) -> None:
 
 @contextmanager
 def progress(description: str, total: int, unit: str = "") -> Iterator[Advance]:
-    """Show how far a piece of work of `total` units is; `unit="B"` prints them as bytes."""
+    """Show how far a piece of work of `total` units is; "B" are printed as bytes, other units with a rate."""
     if not _enabled or total <= 0:
         yield lambda amount: None
     elif sys.stderr.isatty():
         with _bar(description, total, unit) as advance:
             yield advance
     else:
-        yield _log_lines(description, total)
+        yield _log_lines(description, total, unit)
 
 
 @contextmanager
@@ -42,12 +46,17 @@ def _bar(description: str, total: int, unit: str) -> Iterator[Advance]:
         DownloadColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
 
-    amounts = (DownloadColumn(), TransferSpeedColumn()) if unit == "B" else (MofNCompleteColumn(),)
+    amounts: tuple[ProgressColumn, ...] = (MofNCompleteColumn(),)
+    if unit == "B":
+        amounts = (DownloadColumn(), TransferSpeedColumn())
+    elif unit:
+        amounts = (MofNCompleteColumn(), _rate_column(unit))
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -74,7 +83,20 @@ def _bar(description: str, total: int, unit: str) -> Iterator[Advance]:
             bar.stop()
 
 
-def _log_lines(description: str, total: int) -> Advance:
+def _rate_column(unit: str) -> "ProgressColumn":
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """How many units a second, over the last moments."""
+
+        def render(self, task: Task) -> Text:
+            return Text("" if task.speed is None else f"{task.speed:,.1f} {unit}/s")
+
+    return Rate()
+
+
+def _log_lines(description: str, total: int, unit: str) -> Advance:
     started = last = time.monotonic()
     done = 0
 
@@ -85,8 +107,8 @@ def _log_lines(description: str, total: int) -> Advance:
         if now - last >= LOG_SECONDS and done:
             last = now
             left = (now - started) * max(total - done, 0) / done
-            print(
-                f"{description}: {100 * done / total:.0f} %, {left:.0f} s left", file=sys.stderr, flush=True
-            )
+            rate = f", {done / (now - started):,.1f} {unit}/s" if unit not in ("", "B") else ""
+            line = f"{description}: {100 * done / total:.0f} %{rate}, {left:.0f} s left"
+            print(line, file=sys.stderr, flush=True)
 
     return advance

@@ -1,6 +1,5 @@
 """`muse import`: raw files -> graph store."""
 
-import ast
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.settings import parse
 from musegnn.datasets import catalog, own
 from musegnn.errors import InputError
 from musegnn.graph import Graph, GraphSource
@@ -64,7 +64,7 @@ def import_(
         named=named,
         root=root,
         topology=topology,
-        options=_options(settings or []),
+        options=parse(settings or []),
     )
     budget = None if memory is None else _bytes(memory)
     _print_plan(described, out)
@@ -124,19 +124,6 @@ def _print_plan(described: GraphSource, out: Path) -> None:
         f"Needs about {show.size(needs.peak_bytes)} of disk ({free} free), "
         f"{show.size(needs.store_bytes)} of which stay; about {show.duration(needs.seconds)} on two cores."
     )
-
-
-def _options(settings: list[str]) -> dict[str, Any]:
-    options = {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not (key.isidentifier() and equals):
-            raise InputError(f"--set takes KEY=VALUE, got {setting!r}. For example --set seed=1.")
-        try:
-            options[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            options[key] = text
-    return options
 
 
 def _bytes(text: str) -> int:

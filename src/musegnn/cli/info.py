@@ -7,27 +7,29 @@ from typing import Annotated
 
 import typer
 
-from musegnn.cli import show
+from musegnn.cli import info_samples, show
+from musegnn.cli.graphs import open_graph
 from musegnn.datasets import catalog
-from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.graph.statistics import Statistics, statistics
 from musegnn.memory import total_memory
+from musegnn.sampling.sample_store import KIND
+from musegnn.store import kind_of
 
 MAX_CLASSES = 12
 
 
 def info(
     graph: Annotated[
-        str | None, typer.Argument(help="A graph store or a dataset; none lists the datasets.")
+        str | None, typer.Argument(help="A graph or sample store, or a dataset; none lists the datasets.")
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder with the dataset's raw files.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every byte and check it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show sizes, degrees, homophily, splits and classes of a graph.
+    """Show sizes, degrees, homophily, splits and classes of a graph, or what a sample store holds.
 
-    Examples: `muse info debian`, `muse info graphs/arxiv --verify`.
+    Examples: `muse info debian`, `muse info graphs/arxiv --verify`, `muse info samples`.
     """
     if graph is None:
         if as_json:
@@ -35,10 +37,10 @@ def info(
         else:
             _print_catalog()
         return
-    is_folder = _is_folder(graph)
-    if is_folder and root is not None:
-        raise InputError(f"--root belongs to a dataset, but {graph} is a folder. Leave it out.")
-    opened = Graph.open(graph) if is_folder else catalog.load(graph, root)
+    if kind_of(Path(graph)) == KIND and not catalog.is_known(graph):
+        info_samples.show_samples(Path(graph), verify=verify, as_json=as_json)
+        return
+    opened = open_graph(graph, root)
     if verify:
         opened.verify()
     figures = statistics(opened)
@@ -50,13 +52,6 @@ def info(
             show.line("verified", "every byte has the digest in its header")
         if verify:
             show.line("verified", "the adjacency is sorted and symmetric, all values are in range")
-
-
-def _is_folder(graph: str) -> bool:
-    path = Path(graph)
-    if path.is_file():
-        raise InputError(f"{graph} is a file. Make it a graph store: muse import {graph} --out FOLDER.")
-    return not catalog.is_known(graph) and (path.is_dir() or len(path.parts) > 1)
 
 
 def _print_catalog() -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import typer
 
-from musegnn.cli import doctor, import_, info
+from musegnn.cli import doctor, import_, info, sample
 from musegnn.errors import InputError
 from musegnn.progress import show_progress
 from musegnn.store import file_errors
@@ -30,6 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("import")(import_.import_)
+app.command("sample")(sample.sample)
 app.command("info")(info.info)
 app.command("doctor")(doctor.doctor)
 
@@ -72,7 +73,10 @@ def main(arguments: list[str] | None = None) -> int:
     except _ClickError as error:
         return _fail(_usage_line(error, command))
     except (KeyboardInterrupt, typer.Abort):
-        print("muse: interrupted; no half-written store is left.", file=sys.stderr)
+        print(
+            "muse: interrupted; nothing half-written is left. The same command begins or goes on.",
+            file=sys.stderr,
+        )
         return INTERRUPTED
     return 0
 

@@ -30,6 +30,14 @@ def line(label: str, *values: str) -> None:
     print(f"{label:<12}  {'  '.join(values)}".rstrip())
 
 
+def table(rows: list[tuple[str, ...]]) -> None:
+    """Columns as wide as they must be: the first to the left, numbers to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        first = f"  {row[0]:<{widths[0]}}"
+        print(first + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)))
+
+
 def bars(rows: list[tuple[str, int]]) -> None:
     """A bar for each row, the longest one full width; zero draws none."""
     largest = max((count for _, count in rows), default=0)

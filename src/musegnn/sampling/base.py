@@ -61,6 +61,12 @@ def describe(sampler: Sampler) -> dict[str, Any]:
     return {"name": name, "settings": plain}
 
 
+def spell(description: dict[str, Any]) -> str:
+    """As it would be passed again: 'ShadowKHop(fanouts=[10, 5])'."""
+    settings = ", ".join(f"{name}={value!r}" for name, value in description["settings"].items())
+    return f"{description['name']}({settings})"
+
+
 def check_fanouts(fanouts: Any, name: str) -> list[int]:
     """A list of positive integers, one for each hop."""
     values = list(fanouts) if isinstance(fanouts, list | tuple) else [fanouts]

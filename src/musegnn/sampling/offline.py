@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,13 +34,15 @@ def sample(
     splits: Sequence[str] = SPLITS,
     workers: int = 1,
     overwrite: bool = False,
+    announce: Callable[[Plan], None] = lambda plan: None,
 ) -> SampleStore:
     """Draw the samples of these splits into a store at `out`, and open it.
 
     Sample i of a split is `Draws(graph, sampler, split, ...)[i]`: the same bytes for any number of `workers`
     (threads) and after any number of interruptions. Called again with the same arguments, it goes on where it
     was stopped; of a store that is complete it reads every byte and draws again what is missing or damaged.
-    A worker needs 0.3 bytes for each node of the graph and a few times the size of a sample.
+    A worker needs 0.3 bytes for each node of the graph and a few times the size of a sample. `announce` is
+    told what is about to be drawn; it is not called if nothing is.
     """
     num_workers(workers)
     folder = Path(out)
@@ -55,6 +57,7 @@ def sample(
             return SampleStore.open(folder)
         salvage.check_drawn_alike(writer, journal, plan, overwrite=overwrite)
         _check_disk(writer, journal, plan)
+        announce(plan)
         _draw_missing(writer, journal, plan, workers)
         _write_tables(writer, journal, plan)
         writer.publish(plan.attributes, provenance(graph.name, {"numpy": np.__version__}))

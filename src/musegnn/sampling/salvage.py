@@ -12,9 +12,10 @@ import numpy as np
 from musegnn.errors import StoreError
 from musegnn.progress import progress
 from musegnn.sampling import layout
+from musegnn.sampling.base import spell
 from musegnn.sampling.plan import Plan
 from musegnn.sampling.sample_store import KIND, shard_name
-from musegnn.store import HEADER_NAME, FolderWriter, Header, Journal, file_errors
+from musegnn.store import HEADER_NAME, FolderWriter, Header, Journal, file_errors, kind_of
 from musegnn.store.arrays import ArraySpec, check_size, file_digest, map_array
 
 _OVERWRITE = "pass overwrite=True (--overwrite) to draw all samples again"
@@ -22,15 +23,11 @@ _OVERWRITE = "pass overwrite=True (--overwrite) to draw all samples again"
 
 def finished(folder: Path) -> Header | None:
     """The header of the complete sample store at `folder`, if there is one; of another kind there is none."""
-    path = folder / HEADER_NAME
     with file_errors(folder):
-        if not path.is_file():
+        if kind_of(folder) != KIND:
             return None
-        with path.open("rb") as file:
-            if f'"musegnn {KIND}"'.encode() not in file.read(256):
-                return None
         try:
-            return Header.read(path, KIND)
+            return Header.read(folder / HEADER_NAME, KIND)
         except StoreError as error:
             raise StoreError(
                 f"{str(error).removesuffix(' Write the store again.')} To mend it, {_OVERWRITE}."
@@ -50,10 +47,9 @@ def check_plan(folder: Path, header: Header, attributes: dict[str, Any]) -> None
 
 
 def _brief(value: Any) -> str:
-    if isinstance(value, dict) and value.keys() == {"name", "settings"}:
-        settings = ", ".join(f"{name}={setting}" for name, setting in value["settings"].items())
-        return f"{value['name']}({settings})"
-    return ", ".join(value) if isinstance(value, dict) else str(value)
+    if isinstance(value, dict):
+        return spell(value) if value.keys() == {"name", "settings"} else ", ".join(value)
+    return str(value)
 
 
 def drop_damaged(journal: Journal, threads: int) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import shutil
 import signal
 import threading
@@ -146,11 +147,12 @@ class FolderWriter:
     def _check_target(self) -> None:
         if not self.folder.exists() or (self.folder.is_dir() and not any(self.folder.iterdir())):
             return
-        if not _is_store(self.folder):
+        kind = kind_of(self.folder)
+        if kind is None:
             raise StoreError(f"{self.folder} exists and is not a store. Choose another folder.")
-        if not _is_store(self.folder, self.kind):
+        if kind != self.kind:
             raise StoreError(
-                f"{self.folder} is a store, but not of the kind {self.kind}. Choose another folder."
+                f"{self.folder} is a {kind} store, not one of {self.kind}. Choose another folder."
             )
         foreign = [path.name for path in self.folder.iterdir() if not _is_ours(path)]
         if foreign:
@@ -294,13 +296,14 @@ def _beside(folder: Path, suffix: str) -> Path:
     return folder.parent / (folder.name + suffix)
 
 
-def _is_store(folder: Path, kind: str = "") -> bool:
-    """Whether the header, damaged or not, is one of ours: overwriting deletes the whole folder."""
+def kind_of(folder: Path) -> str | None:
+    """The kind of the store in a folder, complete or damaged; None if its header is missing or not ours."""
     header = folder / HEADER_NAME
     if not header.is_file():
-        return False
+        return None
     with header.open("rb") as file:
-        return b'"musegnn ' + kind.encode() in file.read(256)
+        found = re.search(rb'"musegnn (\w*)', file.read(256))
+    return None if found is None else found[1].decode()
 
 
 def _is_ours(path: Path) -> bool:

@@ -1,0 +1,19 @@
+"""A graph as a command names it: a store or a dataset."""
+
+from pathlib import Path
+
+from musegnn.datasets import catalog
+from musegnn.errors import InputError
+from musegnn.graph import Graph
+
+
+def open_graph(graph: str, root: Path | None) -> Graph:
+    """Open a graph store, or load a dataset by its name."""
+    path = Path(graph)
+    if path.is_file():
+        raise InputError(f"{graph} is a file. Make it a graph store: muse import {graph} --out FOLDER.")
+    if catalog.is_known(graph) or not (path.is_dir() or len(path.parts) > 1):
+        return catalog.load(graph, root)
+    if root is not None:
+        raise InputError(f"--root belongs to a dataset, but {graph} is a folder. Leave it out.")
+    return Graph.open(path)

@@ -1,0 +1,67 @@
+"""`muse info` of a sample store."""
+
+import json
+from pathlib import Path
+
+from musegnn.cli import show
+from musegnn.sampling import SampleStore
+from musegnn.sampling.base import spell
+from musegnn.sampling.sample_store import StoredSamples
+
+
+def show_samples(folder: Path, *, verify: bool, as_json: bool) -> None:
+    """Print how the samples were drawn and how large they are."""
+    store = SampleStore.open(folder)
+    if verify:
+        store.verify()
+    if as_json:
+        print(json.dumps(_record(store, verify), indent=1))
+        return
+    print(f"samples of {store.stored.header.provenance.get('name', 'a graph')}  {store.digest[:12]}")
+    show.line("graph", store.graph_digest[:12], f"{store.num_graph_nodes:,} nodes")
+    show.line("sampler", spell(store.sampler))
+    show.line("seed", str(store.seed))
+    show.line("batch size", f"{store.batch_size:,}")
+    head = ("split", "samples", "seeds", "mean nodes", "mean entries", "theta, normalized", "combinatorial")
+    show.table([head, *(_row(split, samples) for split, samples in store.items())])
+    show.line("on disk", show.size(store.stored.num_bytes))
+    if verify:
+        show.line("verified", "every byte has the digest in its header; every sample is a symmetric subgraph")
+
+
+def _row(split: str, samples: StoredSamples) -> tuple[str, ...]:
+    bounds = samples.bounds
+    return (
+        split,
+        f"{len(samples):,}",
+        f"{samples.num_seeds.sum():,}",
+        f"{samples.num_nodes.mean():,.0f}",
+        f"{samples.num_entries.mean():,.0f}",
+        f"{bounds[:, 0].min():.2f} - {bounds[:, 0].max():.2f}",
+        f"{bounds[:, 2].min():,.0f} - {bounds[:, 2].max():,.0f}",
+    )
+
+
+def _record(store: SampleStore, verified: bool) -> dict[str, object]:
+    return {
+        "digest": store.digest,
+        "graph": store.graph_digest,
+        "sampler": store.sampler,
+        "seed": store.seed,
+        "batch_size": store.batch_size,
+        "num_bytes": store.stored.num_bytes,
+        "verified": verified,
+        "splits": {
+            split: {
+                "num_samples": len(samples),
+                "num_seeds": int(samples.num_seeds.sum()),
+                "mean_nodes": float(samples.num_nodes.mean()),
+                "mean_entries": float(samples.num_entries.mean()),
+                "theta_normalized": float(samples.bounds[:, 0].max()),
+                "bound_normalized": float(samples.bounds[:, 1].max()),
+                "theta_combinatorial": float(samples.bounds[:, 2].max()),
+                "bound_combinatorial": float(samples.bounds[:, 3].max()),
+            }
+            for split, samples in store.items()
+        },
+    }

@@ -1,0 +1,106 @@
+"""`muse sample`: graph -> sample store."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from musegnn.cli import show
+from musegnn.cli.graphs import open_graph
+from musegnn.cli.settings import parse
+from musegnn.graph.building import free_bytes
+from musegnn.graph.threads import default_workers
+from musegnn.sampling import sample as draw
+from musegnn.sampling.base import describe, spell
+from musegnn.sampling.catalog import SAMPLERS, make
+from musegnn.sampling.plan import Plan, estimate
+
+_NAMES = ", ".join(SAMPLERS)
+
+
+def sample(
+    graph: Annotated[str, typer.Argument(help="A graph store or a dataset (`muse info` lists them).")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the sample store to write.")],
+    sampler: Annotated[str, typer.Option(help=f"{_NAMES}.", metavar="NAME")] = "ShadowKHop",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Setting of the sampler, as in --set fanouts=15,10,5.", metavar="KEY=VALUE"
+        ),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Seeds in a sample.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Another seed draws other samples.")] = 0,
+    splits: Annotated[
+        str, typer.Option(help="Whose nodes are the seeds; none: nodes without a split.", metavar="NAMES")
+    ] = "train,valid,test",
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads; all cores if not given.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder with a dataset's raw files.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace samples that are there.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--estimate", help="Draw a few, print time and disk needed, then stop.")
+    ] = False,
+) -> None:
+    """Draw subgraphs once and store them. The same command goes on after an interruption, and mends damage.
+
+    Samples depend on the graph, the sampler, the seed, the batch size and the splits; never on the workers.
+    Examples: `muse sample debian --out samples`, `muse sample graphs/arxiv --set fanouts=15,10,5 --out s3`,
+    `muse sample debian --sampler UniformInduced --set p=0.2 --out uniform`.
+    """
+    chosen = make(sampler, parse(settings or []))
+    opened = open_graph(graph, root)
+    names = [name.strip() for name in splits.split(",") if name.strip()]
+    workers = workers or default_workers()
+    print(f"Sampling {opened.name}: {spell(describe(chosen))}, batches of {batch_size:,}, seed {seed}")
+    if dry_run:
+        plan = Plan(opened, chosen, names, batch_size=batch_size, seed=seed)
+        _print_estimate(plan, out, workers)
+        return
+    began: list[float] = []
+
+    def announce(plan: Plan) -> None:
+        _print_estimate(plan, out, workers)
+        began.append(time.monotonic())
+
+    store = draw(
+        opened,
+        chosen,
+        out,
+        batch_size=batch_size,
+        seed=seed,
+        splits=names,
+        workers=workers,
+        overwrite=overwrite,
+        announce=announce,
+    )
+    if began:
+        num_samples = sum(len(samples) for samples in store.values())
+        took = show.duration(time.monotonic() - began[0])
+        print(f"Wrote {out}: {num_samples:,} samples, {show.size(store.stored.num_bytes)} in {took}.")
+    else:
+        print(f"{out} is complete; every byte was checked.")
+    print(f"Next: muse info {out}")
+
+
+def _print_estimate(plan: Plan, out: Path, workers: int) -> None:
+    estimates = estimate(plan, workers=workers)
+    rows: list[tuple[str, ...]] = [("split", "samples", "seeds", "mean nodes", "mean entries", "about")]
+    rows += [
+        (
+            split,
+            f"{one.num_samples:,}",
+            f"{one.num_seeds:,}",
+            f"{one.mean_nodes:,.0f}",
+            f"{one.mean_entries:,.0f}",
+            show.size(one.num_bytes),
+        )
+        for split, one in estimates.items()
+    ]
+    show.table(rows)
+    needed = sum(one.num_bytes for one in estimates.values())
+    seconds = sum(one.seconds for one in estimates.values())
+    threads = f"{workers} worker" + "s" * (workers > 1)
+    print(
+        f"Needs about {show.size(needed)} of disk ({show.size(free_bytes(out.absolute()))} free), "
+        f"{show.duration(seconds)} with {threads}."
+    )

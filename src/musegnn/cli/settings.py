@@ -1,0 +1,20 @@
+"""Options as KEY=VALUE."""
+
+import ast
+from typing import Any
+
+from musegnn.errors import InputError
+
+
+def parse(settings: list[str]) -> dict[str, Any]:
+    """Numbers, lists and the like are read as Python writes them, anything else as text."""
+    options = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not (key.isidentifier() and equals):
+            raise InputError(f"--set takes KEY=VALUE, got {setting!r}. For example --set seed=1.")
+        try:
+            options[key] = ast.literal_eval(text)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            options[key] = text
+    return options
