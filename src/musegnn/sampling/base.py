@@ -2,6 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -69,7 +70,7 @@ def spell(description: dict[str, Any]) -> str:
 
 def check_fanouts(fanouts: Any, name: str) -> list[int]:
     """A list of positive integers, one for each hop."""
-    values = list(fanouts) if isinstance(fanouts, list | tuple) else [fanouts]
+    values = list(fanouts) if isinstance(fanouts, Sequence) else []
     if not values or not all(type(value) is int and value > 0 for value in values):
         raise InputError(
             f"fanouts of {name} must be positive integers, one for each hop, the seeds' own first; "

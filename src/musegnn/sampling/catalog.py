@@ -43,4 +43,6 @@ def make(name: str, settings: dict[str, Any]) -> Sampler:
             f"{sampler.__name__} has no setting {unknown[0]!r}; it has {', '.join(allowed)}. "
             f"For example --set {allowed[0]}=..."
         )
+    if isinstance(settings.get("fanouts"), int):
+        settings = {**settings, "fanouts": [settings["fanouts"]]}
     return sampler(**settings)

@@ -1,5 +1,6 @@
 """NeighborSampling: only the sampled edges (the paper's ablation, and what peers train with)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +18,7 @@ class NeighborSampling(SeededSampler):
     An edge drawn from either end is kept both ways: without a symmetric matrix there is no energy.
     """
 
-    fanouts: list[int] = field(default_factory=lambda: [10, 5])
+    fanouts: Sequence[int] = field(default_factory=lambda: [10, 5])
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts, "NeighborSampling"))

@@ -59,6 +59,8 @@ def sample(
         _check_disk(writer, journal, plan)
         announce(plan)
         _draw_missing(writer, journal, plan, workers)
+        if finished is not None:
+            salvage.check_redrawn(finished, journal)
         _write_tables(writer, journal, plan)
         writer.publish(plan.attributes, provenance(graph.name, {"numpy": np.__version__}))
     return SampleStore.open(folder)

@@ -110,6 +110,15 @@ def check_drawn_alike(writer: FolderWriter, journal: Journal, plan: Plan, *, ove
             journal.drop(name)
 
 
+def check_redrawn(header: Header, journal: Journal) -> None:
+    """A shard that was drawn again must have the bytes it had."""
+    for name, entry in journal.entries.items():
+        if entry.spec.digest != header.arrays[name].digest:
+            raise StoreError(
+                f"{name}.bin came out differently than before. To draw a new store, {_OVERWRITE}."
+            )
+
+
 def _damaged(folder: Path, header: Header, threads: int) -> list[str]:
     total = sum(spec.num_bytes for spec in header.arrays.values())
     with progress("Checking what is there", total, unit="B") as advance, ThreadPoolExecutor(threads) as pool:

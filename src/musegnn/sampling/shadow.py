@@ -1,5 +1,6 @@
 """ShadowKHop: the paper's operator."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +22,7 @@ class ShadowKHop(SeededSampler):
     the newest. `fanouts` lists the seeds' own hop first (DGL's [5, 10, 15] is [15, 10, 5] here).
     """
 
-    fanouts: list[int] = field(default_factory=lambda: [10, 5])
+    fanouts: Sequence[int] = field(default_factory=lambda: [10, 5])
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", check_fanouts(self.fanouts, "ShadowKHop"))

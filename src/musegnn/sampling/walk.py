@@ -1,0 +1,33 @@
+"""RandomWalk: what short walks visit (the node sets of GraphSAINT's random walk sampler)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Integer
+
+from musegnn import ops
+from musegnn.graph import Graph
+from musegnn.sampling.base import FreeSampler, check_positive, key_of
+
+
+@dataclass(frozen=True)
+class RandomWalk(FreeSampler):
+    """Nodes that `roots` independent walks of `length` steps visit, and all edges among them.
+
+        v_0 uniform among all nodes,   v_t uniform among the neighbors of v_(t-1),   t = 1, ..., length
+
+    Roots are drawn with replacement; a walk stays at a node without neighbors. Nodes of high degree are
+    inside more often; nothing corrects for that (GraphSAINT weights its loss, which is no part of a sample).
+    """
+
+    roots: int = 2000
+    length: int = 4
+    num_samples: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("roots", "length", "num_samples"):
+            check_positive(getattr(self, name), f"{name} of RandomWalk")
+
+    def draw(self, graph: Graph, index: int, rng: np.random.Generator) -> Integer[np.ndarray, " nodes"]:
+        """The nodes visited, roots included, ascending."""
+        return ops.random_walk(graph.indptr, graph.indices, self.roots, self.length, key_of(rng))
