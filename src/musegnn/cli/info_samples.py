@@ -21,9 +21,12 @@ def show_samples(folder: Path, *, verify: bool, as_json: bool) -> None:
     show.line("graph", store.graph_digest[:12], f"{store.num_graph_nodes:,} nodes")
     show.line("sampler", spell(store.sampler))
     show.line("seed", str(store.seed))
-    show.line("batch size", f"{store.batch_size:,}")
+    if not store.is_free:
+        show.line("batch size", f"{store.batch_size:,}")
     head = ("split", "samples", "seeds", "mean nodes", "mean entries", "theta, normalized", "combinatorial")
     show.table([head, *(_row(split, samples) for split, samples in store.items())])
+    if store.is_free:
+        show.line("covered", ", ".join(_coverage(split, samples) for split, samples in store.items()))
     show.line("on disk", show.size(store.stored.num_bytes))
     if verify:
         show.line("verified", "every byte has the digest in its header; every sample is a symmetric subgraph")
@@ -42,6 +45,11 @@ def _row(split: str, samples: StoredSamples) -> tuple[str, ...]:
     )
 
 
+def _coverage(split: str, samples: StoredSamples) -> str:
+    total = samples.num_split_nodes
+    return f"{split} {total - samples.num_uncovered():,} of {total:,}"
+
+
 def _record(store: SampleStore, verified: bool) -> dict[str, object]:
     return {
         "digest": store.digest,
@@ -55,6 +63,7 @@ def _record(store: SampleStore, verified: bool) -> dict[str, object]:
             split: {
                 "num_samples": len(samples),
                 "num_seeds": int(samples.num_seeds.sum()),
+                "num_uncovered": samples.num_uncovered() if store.is_free else 0,
                 "mean_nodes": float(samples.num_nodes.mean()),
                 "mean_entries": float(samples.num_entries.mean()),
                 "theta_normalized": float(samples.bounds[:, 0].max()),

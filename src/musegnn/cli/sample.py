@@ -12,7 +12,7 @@ from musegnn.cli.settings import parse
 from musegnn.graph.building import free_bytes
 from musegnn.graph.threads import default_workers
 from musegnn.sampling import sample as draw
-from musegnn.sampling.base import describe, spell
+from musegnn.sampling.base import FreeSampler, describe, spell
 from musegnn.sampling.catalog import SAMPLERS, make
 from musegnn.sampling.plan import Plan, estimate
 
@@ -51,7 +51,8 @@ def sample(
     opened = open_graph(graph, root)
     names = [name.strip() for name in splits.split(",") if name.strip()]
     workers = workers or default_workers()
-    print(f"Sampling {opened.name}: {spell(describe(chosen))}, batches of {batch_size:,}, seed {seed}")
+    batches = "" if isinstance(chosen, FreeSampler) else f"batches of {batch_size:,}, "
+    print(f"Sampling {opened.name}: {spell(describe(chosen))}, {batches}seed {seed}")
     if dry_run:
         plan = Plan(opened, chosen, names, batch_size=batch_size, seed=seed)
         _print_estimate(plan, out, workers)

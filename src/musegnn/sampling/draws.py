@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import operator
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import overload
@@ -57,17 +58,7 @@ class Draws(Sequence[Sample]):
     @cached_property
     def ids(self) -> Integer[np.ndarray, " ids"]:
         """The nodes of the split, ascending."""
-        if self._ids is not None:
-            return self._ids
-        split = self.graph.split
-        if split is None:
-            if self.split != NO_SPLIT:
-                raise InputError(
-                    f"{self.graph.name} has no split. Give it one (`muse import --split`, or "
-                    f"from_edges(split=...)), or take all its nodes: the split {NO_SPLIT!r}."
-                )
-            return np.arange(self.graph.num_nodes, dtype=self.graph.indices.dtype)
-        return np.flatnonzero(split == _code(self.split)).astype(self.graph.indices.dtype)
+        return split_nodes(self.graph, self.split) if self._ids is None else self._ids
 
     def __len__(self) -> int:
         if isinstance(self.sampler, FreeSampler):
@@ -83,7 +74,7 @@ class Draws(Sequence[Sample]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
-        index %= len(self)
+        index = operator.index(index) % len(self)
         rng = np.random.Generator(np.random.Philox(key=self._key(index)))
         if isinstance(self.sampler, FreeSampler):
             drawn = self._checked(self.sampler.draw(self.graph, index, rng))
@@ -137,16 +128,25 @@ class Draws(Sequence[Sample]):
         return drawn.astype(self.graph.indices.dtype, copy=False)
 
 
+def split_nodes(graph: Graph, name: str) -> Integer[np.ndarray, " ids"]:
+    """The nodes of a split, ascending."""
+    code = -1 if name == NO_SPLIT else SPLITS.index(check_split(name))
+    if graph.split is not None:
+        return np.flatnonzero(graph.split == code).astype(graph.indices.dtype)
+    if name != NO_SPLIT:
+        raise InputError(
+            f"{graph.name} has no split. Give it one (`muse import --split`, or from_edges(split=...)), "
+            f"or take all its nodes: the split {NO_SPLIT!r}."
+        )
+    return np.arange(graph.num_nodes, dtype=graph.indices.dtype)
+
+
 def check_split(name: str) -> str:
     """One of the names a split may have."""
     if name not in (*SPLITS, NO_SPLIT):
         allowed = ", ".join((*SPLITS, NO_SPLIT))
         raise InputError(f"There is no split {name!r}; allowed are {allowed}.")
     return name
-
-
-def _code(split: str) -> int:
-    return -1 if split == NO_SPLIT else list(SPLITS).index(split)
 
 
 def _ascending(drawn: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,12 @@ def sample(
         if finished is not None:
             salvage.check_redrawn(finished, journal)
         _write_tables(writer, journal, plan)
-        writer.publish(plan.attributes, provenance(graph.name, {"numpy": np.__version__}))
+        writer.publish(plan.attributes, provenance(graph.name, {"versions": _versions()}))
     return SampleStore.open(folder)
+
+
+def _versions() -> dict[str, str]:
+    return {package: version(package) for package in ("numpy", "numba")}
 
 
 def _check_disk(writer: FolderWriter, journal: Journal, plan: Plan) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.sampling import layout
-from musegnn.sampling.base import Sampler, describe
+from musegnn.sampling.base import FreeSampler, Sampler, describe
 from musegnn.sampling.draws import Draws
 from musegnn.sampling.sample_store import shard_name
 from musegnn.store.arrays import dtype_name
@@ -44,6 +44,7 @@ class Plan:
             "num_nodes": graph.num_nodes,
             "id_dtype": dtype_name(graph.indices.dtype),
             "sampler": describe(sampler),
+            "contract": "free" if isinstance(sampler, FreeSampler) else "seeded",
             "seed": int(seed),
             "batch_size": int(batch_size),
             "splits": {split: self._split(split) for split in self.draws},

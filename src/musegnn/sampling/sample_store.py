@@ -1,5 +1,6 @@
 """Samples on disk: tables of sizes and spectral bounds, and shards that are mapped when they are needed."""
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from musegnn.graph import Graph
 from musegnn.graph.structure import check_structure
 from musegnn.progress import progress
 from musegnn.sampling import layout
+from musegnn.sampling.draws import split_nodes
 from musegnn.sampling.sample import Sample
 from musegnn.store import StoredFolder
 
@@ -75,7 +77,7 @@ class StoredSamples(Sequence[Sample]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
-        index %= len(self)
+        index = operator.index(index) % len(self)
         shard = self._shard(index // self._shard_size)
         sizes = layout.Sizes(*self._sizes[index].tolist())
         end = sizes.offset + layout.num_bytes(sizes.num_nodes, sizes.num_entries, self._id_dtype)
@@ -101,6 +103,15 @@ class StoredSamples(Sequence[Sample]):
         """How many nodes of the split are the seed of no sample; 0 for a seeded sampler."""
         return self.num_split_nodes - sum(int(is_new.sum()) for _, is_new in self.counted_once())
 
+    def uncovered(self, graph: Graph) -> Integer[np.ndarray, " ids"]:
+        """The nodes of the split that are the seed of no sample, ascending."""
+        is_seed = np.zeros(graph.num_nodes, dtype=bool)
+        for sample in self:
+            is_seed[sample.seeds] = True
+        ids = split_nodes(graph, self.split)
+        missed: np.ndarray = ids[~is_seed[ids]]
+        return missed
+
 
 class SampleStore(Mapping[str, StoredSamples]):
     """Samples drawn once and stored: split -> its samples. Opening reads the header and maps, no more."""
@@ -112,6 +123,8 @@ class SampleStore(Mapping[str, StoredSamples]):
         """The digest of the graph the samples were drawn from."""
         self.sampler: dict[str, Any] = attributes["sampler"]
         """Name and settings of the sampler."""
+        self.is_free: bool = attributes["contract"] == "free"
+        """Whether the sampler drew by itself: seeds may then repeat or be missed."""
         self.seed: int = attributes["seed"]
         self.batch_size: int = attributes["batch_size"]
         self.num_graph_nodes: int = attributes["num_nodes"]
@@ -209,6 +222,7 @@ def _is_consistent(stored: StoredFolder) -> bool:
         and isinstance(sampler["name"], str)
         and isinstance(sampler["settings"], dict)
         and attributes["id_dtype"] in ("<i4", "<i8")
+        and attributes["contract"] in ("seeded", "free")
     )
 
 
