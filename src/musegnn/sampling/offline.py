@@ -47,8 +47,9 @@ def sample(
     """
     num_workers(workers)
     folder = Path(out)
-    finished = None if overwrite else salvage.finished(folder)
-    with FolderWriter(folder, KIND, overwrite=overwrite or finished is not None, keep=True) as writer:
+    # What is there is looked at under the lock, and replaced only as far as it is ours to mend.
+    with FolderWriter(folder, KIND, overwrite=True, keep=True) as writer:
+        finished = None if overwrite else salvage.finished(folder)
         plan = Plan(graph, sampler, splits, batch_size=batch_size, seed=seed)
         if finished is not None:
             salvage.check_plan(folder, finished, plan.attributes)
