@@ -15,8 +15,10 @@ from jaxtyping import Float64, Int32, Int64, Integer, UInt32, UInt64
 import musegnn.ops.induce_subgraph.reference
 import musegnn.ops.local_ids.reference
 import musegnn.ops.merge_entries.reference
+import musegnn.ops.pagerank.reference
 import musegnn.ops.partition_edges.reference
 import musegnn.ops.random_bits.reference
+import musegnn.ops.random_walk.reference
 import musegnn.ops.reach.reference
 import musegnn.ops.sample_neighbors.reference
 import musegnn.ops.shuffle.reference
@@ -93,7 +95,7 @@ def sample_neighbors(
     The pairs (node, neighbor), the nodes in their order. Every subset of the neighbors has the same chance.
     """
     op = _op("sample_neighbors", compiled)
-    return op.sample_neighbors(_plain(indptr), _plain(indices), nodes, fanout, key)  # type: ignore[no-any-return]
+    return op.sample_neighbors(_plain(indptr), _plain(indices), _plain(nodes), fanout, key)  # type: ignore[no-any-return]
 
 
 def reach(
@@ -101,6 +103,45 @@ def reach(
 ) -> Integer[np.ndarray, " reached"]:
     """One hop: the nodes and the neighbors that `sample_neighbors` draws for them, ascending, each once."""
     return _op("reach", compiled).reach(_plain(indptr), _plain(indices), _plain(nodes), fanout, key)  # type: ignore[no-any-return]
+
+
+def random_walk(
+    indptr: Indptr, indices: Indices, roots: int, length: int, key: int, *, compiled: bool = True
+) -> Integer[np.ndarray, " visited"]:
+    """The nodes that `roots` walks of `length` steps visit, ascending, each once.
+
+        node 0 of walk w     uniform among all nodes, by bits(bits(key, w), 0)
+        node t of walk w     uniform among the neighbors of node t - 1, by bits(bits(key, w), t)
+
+    A walk stays at a node without neighbors.
+    """
+    op = _op("random_walk", compiled)
+    return op.random_walk(_plain(indptr), _plain(indices), roots, length, key)  # type: ignore[no-any-return]
+
+
+def pagerank(
+    indptr: Indptr,
+    indices: Indices,
+    seeds: Ids,
+    top_k: int,
+    teleport: float,
+    tolerance: float,
+    *,
+    compiled: bool = True,
+) -> Integer[np.ndarray, " chosen"]:
+    """The seeds, and for each the `top_k` nodes of largest approximate personalized PageRank, ascending.
+
+        pi_s = teleport (I - (1 - teleport) P^T)^-1 e_s,   P = D^-1 A    (an isolated seed: e_s)
+        push u:  p_u += teleport r_u,   r_v += (1 - teleport) r_u / d_u for each neighbor v,   r_u = 0
+
+    From p = 0, r = e_s, nodes are pushed, first come, first served, until r_u < tolerance d_u for all u. A
+    push keeps p + sum_v r_v pi_v = pi_s, and d_v pi_v(u) = d_u pi_u(v): 0 <= pi_s(u) - p_u < tolerance d_u.
+    Nodes with p = 0 are left out; of equal ones those with smaller ids are taken. The numbers are float64
+    and added in a fixed order: every machine chooses the same nodes. Pushes for a seed read at most
+    1 / (teleport tolerance) entries, and memory is taken for the nodes read, however large the graph is.
+    """
+    op = _op("pagerank", compiled)
+    return op.pagerank(_plain(indptr), _plain(indices), _plain(seeds), top_k, teleport, tolerance)  # type: ignore[no-any-return]
 
 
 def induce_subgraph(

@@ -1,0 +1,1 @@
+"""The nodes of largest personalized PageRank, for each seed, by forward push."""

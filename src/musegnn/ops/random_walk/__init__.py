@@ -1,0 +1,1 @@
+"""The nodes that independent random walks visit."""
