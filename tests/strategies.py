@@ -6,9 +6,14 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import oracles
+from musegnn import Graph
+
 MAX_NODES = 40
 MAX_EDGES = 80
 MAX_RELATIONS = 16
+KEYS = st.integers(0, 2**64 - 1)
+FANOUTS = st.none() | st.integers(1, 8)
 
 
 class Edges(NamedTuple):
@@ -34,6 +39,69 @@ def edge_lists(draw: st.DrawFn, max_nodes: int = MAX_NODES) -> Edges:
         source[::2] = draw(ids)
     relations = st.integers(0, draw(st.integers(0, MAX_RELATIONS - 1)))
     return Edges(num_nodes, source, target, draw(hnp.arrays(np.int64, num_edges, elements=relations)))
+
+
+@st.composite
+def full_edge_lists(draw: st.DrawFn, max_nodes: int = MAX_NODES) -> Edges:
+    """Edges without a pattern, several for each node, which drawing one by one would hardly give."""
+    num_nodes = draw(st.integers(2, max_nodes))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    source, target = rng.integers(0, num_nodes, (2, num_nodes * draw(st.integers(1, 4))))
+    if draw(st.booleans()):
+        source[::3] = draw(st.integers(0, num_nodes - 1))
+    return Edges(num_nodes, source, target, np.zeros_like(source))
+
+
+class Csr(NamedTuple):
+    indptr: np.ndarray
+    indices: np.ndarray
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.indptr) - 1
+
+
+@st.composite
+def csrs(draw: st.DrawFn, max_nodes: int = MAX_NODES) -> Csr:
+    """An adjacency as the graph store has it, with int32 or int64 neighbors."""
+    edges = draw(edge_lists(max_nodes) | full_edge_lists(max_nodes))
+    matrix = oracles.symmetric_csr(edges.source, edges.target, edges.num_nodes)
+    dtype = draw(st.sampled_from([np.int32, np.int64]))
+    return Csr(matrix.indptr.astype(np.int64), matrix.indices.astype(dtype))
+
+
+@st.composite
+def node_lists(draw: st.DrawFn, num_nodes: int, min_size: int = 0) -> np.ndarray:
+    """Distinct nodes in any order, int32 or int64; none and all of them included."""
+    order = draw(st.permutations(range(num_nodes)))
+    size = draw(st.integers(min_size, num_nodes))
+    return np.array(order[:size], dtype=draw(st.sampled_from([np.int32, np.int64])))
+
+
+class GraphParts(NamedTuple):
+    edges: Edges
+    split: np.ndarray
+
+    def graph(self) -> Graph:
+        """Not made while drawing: the type checker uses Python's random numbers, which hypothesis forbids."""
+        n = self.edges.num_nodes
+        return Graph.from_edges(
+            self.edges.index, num_nodes=n, labels=np.zeros(n, dtype=np.int64), split=self.split
+        )
+
+
+@st.composite
+def graph_parts(draw: st.DrawFn, max_nodes: int = MAX_NODES) -> GraphParts:
+    """A graph whose nodes belong to all splits and to none."""
+    edges = draw(edge_lists(max_nodes) | full_edge_lists(max_nodes))
+    elements = st.sampled_from([0, 0, 1, 2, -1])
+    return GraphParts(edges, draw(hnp.arrays(np.int8, edges.num_nodes, elements=elements)))
+
+
+@st.composite
+def seed_lists(draw: st.DrawFn, num_nodes: int) -> np.ndarray:
+    """Distinct nodes, ascending; at least one."""
+    return np.array(sorted(draw(st.sets(st.integers(0, num_nodes - 1), min_size=1))))
 
 
 @st.composite

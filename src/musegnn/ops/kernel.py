@@ -1,7 +1,9 @@
 """How kernels are compiled, and where they are kept: only the first start after an installation waits."""
 
+import atexit
 import hashlib
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable
@@ -35,13 +37,14 @@ def _folder(chosen: str) -> Path:
     kernels are compiled anew at each start.
     """
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    base = Path(chosen) if chosen else Path(home).expanduser() / "musegnn"
-    folder = base / f"kernels-{_digest()[:16]}"
     try:
+        base = Path(chosen) if chosen else Path(home).expanduser() / "musegnn"
+        folder = base / f"kernels-{_digest()[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except (OSError, RuntimeError):
-        return Path(tempfile.mkdtemp(prefix="musegnn-"))
+        folder = Path(tempfile.mkdtemp(prefix="musegnn-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 

@@ -50,16 +50,27 @@ def key_of(rng: np.random.Generator) -> int:
 
 def describe(sampler: Sampler) -> dict[str, Any]:
     """Name and settings of a sampler as JSON gives them back: part of what a sample is a function of."""
-    settings = asdict(sampler) if is_dataclass(sampler) else dict(vars(sampler))
+    settings = asdict(sampler) if is_dataclass(sampler) else _attributes(sampler)
     name = type(sampler).__name__
     try:
-        plain: dict[str, Any] = json.loads(json.dumps(settings, allow_nan=False))
+        plain: dict[str, Any] = json.loads(json.dumps(settings, allow_nan=False, default=_number))
     except (TypeError, ValueError) as error:
         raise InputError(
             f"The settings of {name} must be numbers, strings, lists or dicts of them, so that a store can "
             f"say how it was drawn ({error}). Compute what is larger in `draw`."
         ) from error
     return {"name": name, "settings": plain}
+
+
+def _attributes(sampler: Sampler) -> dict[str, Any]:
+    slots = [name for kind in type(sampler).__mro__ for name in getattr(kind, "__slots__", ())]
+    return {name: getattr(sampler, name) for name in slots if hasattr(sampler, name)} | vars(sampler)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is none of these")
 
 
 def spell(description: dict[str, Any]) -> str:

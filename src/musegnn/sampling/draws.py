@@ -112,10 +112,9 @@ class Draws(Sequence[Sample]):
         seeds: np.ndarray = nodes[is_seed]
         return seeds
 
-    def _checked(self, drawn: np.ndarray) -> np.ndarray:
+    def _checked(self, drawn: object) -> np.ndarray:
         name, last = type(self.sampler).__name__, self.graph.num_nodes - 1
-        is_array = isinstance(drawn, np.ndarray) and drawn.dtype.kind in "iu"
-        if not (is_array and (drawn.ndim == 1 or (drawn.ndim == 2 and len(drawn) == 2))):
+        if not isinstance(drawn, np.ndarray) or drawn.dtype.kind not in "iu" or not _is_drawn(drawn.shape):
             got = f"{drawn.dtype}{list(drawn.shape)}" if isinstance(drawn, np.ndarray) else repr(drawn)
             raise InputError(
                 f"{name}.draw must return an array of integers, node ids or edges as (2, edges); got {got}."
@@ -147,6 +146,10 @@ def check_split(name: str) -> str:
         allowed = ", ".join((*SPLITS, NO_SPLIT))
         raise InputError(f"There is no split {name!r}; allowed are {allowed}.")
     return name
+
+
+def _is_drawn(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 1 or (len(shape) == 2 and shape[0] == 2)
 
 
 def _ascending(drawn: np.ndarray) -> np.ndarray:
@@ -187,6 +190,8 @@ def _kept_edges(node_ids: np.ndarray, edges: np.ndarray, num_nodes: int) -> tupl
 
 def _ids(values: ArrayLike, graph: Graph) -> np.ndarray:
     ids = np.asarray(values)
+    if ids.shape == (0,):
+        return np.empty(0, dtype=graph.indices.dtype)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise InputError(f"Seeds must be a list of node ids, got {ids.dtype}{list(ids.shape)}.")
     if len(ids) and not (0 <= int(ids.min()) and int(ids.max()) < graph.num_nodes):

@@ -8,7 +8,7 @@ from jaxtyping import Int64, Integer
 from musegnn.ops.bitmap import add, bitmap, members
 from musegnn.ops.kernel import kernel
 from musegnn.ops.random_bits.numba import bits_at
-from musegnn.ops.sample_neighbors.numba import ALL, place
+from musegnn.ops.sample_neighbors.numba import limit, place, widest
 
 
 def reach(
@@ -19,14 +19,14 @@ def reach(
     key: int,
 ) -> Integer[np.ndarray, " reached"]:
     """See `musegnn.ops.reach`."""
-    return _reach(indptr, indices, nodes, ALL if fanout is None else fanout, np.uint64(key))  # type: ignore[no-any-return]
+    return _reach(indptr, indices, nodes, limit(fanout, len(indices)), np.uint64(key))  # type: ignore[no-any-return]
 
 
 @kernel
 @no_type_check
 def _reach(indptr, indices, nodes, fanout, key):
     reached = bitmap(len(indptr) - 1, nodes)
-    taken = np.empty(max(fanout, 0), dtype=np.int64)
+    taken = np.empty(max(0, min(fanout, widest(indptr, nodes))), dtype=np.int64)
     for v in nodes:
         begin, degree = indptr[v], indptr[v + 1] - indptr[v]
         if fanout < 0 or degree <= fanout:

@@ -19,7 +19,22 @@ def sample_neighbors(
     key: int,
 ) -> Integer[np.ndarray, "2 drawn"]:
     """See `musegnn.ops.sample_neighbors`."""
-    return _sample(indptr, indices, nodes, ALL if fanout is None else fanout, np.uint64(key))  # type: ignore[no-any-return]
+    return _sample(indptr, indices, nodes, limit(fanout, len(indices)), np.uint64(key))  # type: ignore[no-any-return]
+
+
+def limit(fanout: int | None, num_entries: int) -> int:
+    """The fanout as kernels take it; one that no row can exceed is none."""
+    return ALL if fanout is None or fanout >= num_entries else fanout
+
+
+@kernel
+@no_type_check
+def widest(indptr, nodes):
+    """The largest degree among these nodes: more places are never taken."""
+    largest = 0
+    for v in nodes:
+        largest = max(largest, indptr[v + 1] - indptr[v])
+    return largest
 
 
 @kernel
@@ -44,7 +59,7 @@ def _sample(indptr, indices, nodes, fanout, key):
         degree = indptr[v + 1] - indptr[v]
         total += degree if fanout < 0 or degree < fanout else fanout
     drawn = np.empty((2, total), dtype=indices.dtype)
-    taken = np.empty(max(fanout, 0), dtype=np.int64)
+    taken = np.empty(max(0, min(fanout, widest(indptr, nodes))), dtype=np.int64)
     count = 0
     for v in nodes:
         begin, degree = indptr[v], indptr[v + 1] - indptr[v]

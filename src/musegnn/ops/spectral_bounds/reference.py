@@ -35,7 +35,7 @@ def spectral_bounds(
 
 
 def start(degree: Float64[np.ndarray, " nodes"]) -> Float64[np.ndarray, " nodes"]:
-    """D'^1/2 times random signs, so that no part of the graph and no eigenvector is left out."""
+    """D'^1/2 times random signs: far from the eigenvector of the eigenvalue 0, which has no signs."""
     signs = 1.0 - 2.0 * (random_bits(0, np.arange(len(degree), dtype=np.uint64)) & np.uint64(1))
     vector: np.ndarray = signs * np.sqrt(degree + 1)
     return vector
