@@ -1,6 +1,7 @@
 """Progress of long work: a bar on a terminal, a line every half minute in a log, silence when told so."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,19 +28,22 @@ def show_progress(enabled: bool) -> None:
 
 
 @contextmanager
-def progress(description: str, total: int, unit: str = "") -> Iterator[Advance]:
-    """Show how far a piece of work of `total` units is; "B" are printed as bytes, other units with a rate."""
+def progress(description: str, total: int, unit: str = "", done: int = 0) -> Iterator[Advance]:
+    """Show how far a piece of work of `total` units is, of which some may be `done` already.
+
+    "B" are printed as bytes, other units with a rate.
+    """
     if not _enabled or total <= 0:
         yield lambda amount: None
     elif sys.stderr.isatty():
-        with _bar(description, total, unit) as advance:
+        with _bar(description, total, unit, done) as advance:
             yield advance
     else:
-        yield _log_lines(description, total, unit)
+        yield _log_lines(description, total, unit, done)
 
 
 @contextmanager
-def _bar(description: str, total: int, unit: str) -> Iterator[Advance]:
+def _bar(description: str, total: int, unit: str, done: int) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -65,7 +69,7 @@ def _bar(description: str, total: int, unit: str) -> Iterator[Advance]:
         console=Console(stderr=True),
         transient=True,
     )
-    task = bar.add_task(description, total=total)
+    task = bar.add_task(description, total=total, completed=done)
     started = time.monotonic()
     live = False
 
@@ -96,19 +100,23 @@ def _rate_column(unit: str) -> "ProgressColumn":
     return Rate()
 
 
-def _log_lines(description: str, total: int, unit: str) -> Advance:
+def _log_lines(description: str, total: int, unit: str, done: int) -> Advance:
     started = last = time.monotonic()
-    done = 0
+    fresh = 0
+    lock = threading.Lock()
 
     def advance(amount: int) -> None:
-        nonlocal last, done
-        done += amount
-        now = time.monotonic()
-        if now - last >= LOG_SECONDS and done:
+        nonlocal last, fresh
+        with lock:
+            fresh += amount
+            now = time.monotonic()
+            if now - last < LOG_SECONDS or not fresh:
+                return
             last = now
-            left = (now - started) * max(total - done, 0) / done
-            rate = f", {done / (now - started):,.1f} {unit}/s" if unit not in ("", "B") else ""
-            line = f"{description}: {100 * done / total:.0f} %{rate}, {left:.0f} s left"
-            print(line, file=sys.stderr, flush=True)
+        rate = fresh / max(now - started, 1e-9)
+        left = max(total - done - fresh, 0) / rate
+        speed = f", {rate:,.1f} {unit}/s" if unit not in ("", "B") else ""
+        line = f"{description}: {100 * (done + fresh) / total:.0f} %{speed}, {left:.0f} s left"
+        print(line, file=sys.stderr, flush=True)
 
     return advance

@@ -6,14 +6,14 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from musegnn.errors import StoreError
-from musegnn.store import FolderWriter, StoredFolder, file_errors
+from musegnn.store import ArraySpec, FolderWriter, StoredFolder, digest_array, file_errors
 from musegnn.store import folder as module
 
 HOLD = """
@@ -642,3 +642,149 @@ def test_folders_made_for_a_store_that_failed_are_removed(tmp_path):
     with pytest.raises(ZeroDivisionError), FolderWriter(tmp_path / "a" / "b" / "g", "graph"):
         raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
+
+
+def stopped(folder, **options):
+    """A writer that is stopped after it has written one array and noted something of it."""
+    with suppress(ZeroDivisionError), FolderWriter(folder, "samples", keep=True, **options) as writer:
+        writer.write("x", np.arange(10))
+        (writer.scratch / "bucket").write_bytes(b"keys")
+        (writer.journal / "x.json").write_text("noted")
+        raise ZeroDivisionError
+
+
+def test_a_writer_that_keeps_leaves_what_it_has_noted(tmp_path):
+    stopped(tmp_path / "s")
+    assert names(tmp_path) == ["s.partial"]
+    with refused("is not complete"):
+        StoredFolder(tmp_path / "s", "samples")
+    with FolderWriter(tmp_path / "s", "samples", keep=True) as writer:
+        assert (writer.journal / "x.json").read_text() == "noted"
+        assert writer.path("x").read_bytes() == np.arange(10).tobytes()
+        assert names(writer.scratch) == []
+        writer.adopt("x", ArraySpec(dtype="<i8", shape=(10,), digest=digest_array(np.arange(10))))
+        writer.publish({"n": 1}, {})
+    stored = StoredFolder(tmp_path / "s", "samples")
+    stored.verify()
+    assert stored.arrays["x"].tolist() == list(range(10))
+    assert names(tmp_path) == ["s"]
+
+
+def test_a_writer_that_keeps_but_has_noted_nothing_leaves_nothing(tmp_path):
+    with suppress(ZeroDivisionError), FolderWriter(tmp_path / "a" / "s", "samples", keep=True) as writer:
+        writer.write("x", np.arange(10))
+        raise ZeroDivisionError
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_a_writer_that_keeps_and_ends_well_leaves_nothing_beside(tmp_path, publishes):
+    stopped(tmp_path / "s")
+    with FolderWriter(tmp_path / "s", "samples", keep=True) as writer:
+        if publishes:
+            writer.path("x").unlink()
+            writer.publish({}, {})
+    assert names(tmp_path) == (["s"] if publishes else [])
+
+
+def test_a_writer_that_does_not_keep_removes_what_was_kept(tmp_path):
+    stopped(tmp_path / "s")
+    with FolderWriter(tmp_path / "s", "samples") as writer:
+        assert names(writer.journal) == []
+        assert not writer.path("x").exists()
+        writer.publish({}, {})
+    assert names(tmp_path) == ["s"]
+
+
+def test_a_writer_that_keeps_removes_what_is_neither_store_nor_journal(tmp_path):
+    stopped(tmp_path / "s")
+    (tmp_path / "s.partial" / "other").mkdir()
+    (tmp_path / "s.partial" / "file").touch()
+    with FolderWriter(tmp_path / "s", "samples", keep=True):
+        assert names(tmp_path / "s.partial") == [".lock", "journal", "scratch", "store"]
+
+
+def test_what_is_kept_is_free_for_the_next_writer(tmp_path):
+    """The lock goes with the process or the writer, not with the folder."""
+    stopped(tmp_path / "s")
+    stopped_again = FolderWriter(tmp_path / "s", "samples", keep=True)
+    with stopped_again, refused("is being written by another process"):
+        FolderWriter(tmp_path / "s", "samples", keep=True).__enter__()
+    assert names(tmp_path) == []
+
+
+def test_a_full_disk_says_what_is_kept(tmp_path):
+    def write():
+        with FolderWriter(tmp_path / "s", "samples", keep=True) as writer:
+            (writer.journal / "x.json").write_text("noted")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with refused(r"The disk is full .* What was finished is kept; free some space and do the same again\."):
+        write()
+    assert names(tmp_path) == ["s.partial"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_store_of_another_kind_is_never_replaced(tmp_path, overwrite, keep):
+    save(tmp_path / "s", 1)
+    with refused("is a graph store, not one of samples. Choose another folder."):
+        FolderWriter(tmp_path / "s", "samples", overwrite=overwrite, keep=keep).__enter__()
+    assert value_of(tmp_path / "s") == 1
+    assert names(tmp_path) == ["s"]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_refused_writer_leaves_nothing_beside(tmp_path, keep):
+    save(tmp_path / "s", 1)
+    with refused("exists already"):
+        FolderWriter(tmp_path / "s", "graph", keep=keep).__enter__()
+    assert names(tmp_path) == ["s"]
+
+
+def test_a_damaged_header_still_has_its_kind(tmp_path):
+    save(tmp_path / "s", 1)
+    header = tmp_path / "s" / "header.json"
+    header.write_text(header.read_text()[:40])
+    assert module.kind_of(tmp_path / "s") == "graph"
+    with refused("is a graph store, not one of samples"):
+        FolderWriter(tmp_path / "s", "samples", overwrite=True).__enter__()
+    assert module.kind_of(tmp_path) is None
+    assert module.kind_of(tmp_path / "nothing") is None
+
+
+def test_only_the_chosen_arrays_are_mapped(tmp_path):
+    with FolderWriter(tmp_path / "s", "graph") as writer:
+        for name in ("a", "b", "c"):
+            writer.write(name, np.full(3, ord(name)))
+        writer.publish({}, {})
+    stored = StoredFolder(tmp_path / "s", "graph", maps=lambda name: name == "b")
+    assert list(stored.arrays) == ["b"]
+    assert list(stored.header.arrays) == ["a", "b", "c"]
+    mapped = stored.map("c")
+    assert isinstance(mapped, np.memmap)
+    assert mapped.tolist() == [ord("c")] * 3
+    stored.verify()
+
+
+def test_arrays_that_are_not_mapped_are_checked_nevertheless(tmp_path):
+    save(tmp_path / "s")
+    os.truncate(tmp_path / "s" / "x.bin", 8)
+    with refused(r"x\.bin has 8 bytes, but its header says 800"):
+        StoredFolder(tmp_path / "s", "graph", maps=lambda name: False)
+
+
+def test_an_array_that_is_mapped_late_belongs_to_the_store_that_was_opened(tmp_path):
+    save(tmp_path / "s", 1)
+    stored = StoredFolder(tmp_path / "s", "graph", maps=lambda name: False)
+    save(tmp_path / "s", 2, overwrite=True)
+    with refused("was replaced after it was opened. Open it again."):
+        stored.map("x")
+
+
+def test_an_array_that_vanished_is_named_when_it_is_mapped(tmp_path):
+    save(tmp_path / "s", 1)
+    stored = StoredFolder(tmp_path / "s", "graph", maps=lambda name: False)
+    (tmp_path / "s" / "x.bin").unlink()
+    with refused(r"x\.bin is missing: the store is damaged"):
+        stored.map("x")

@@ -31,7 +31,7 @@ def body(**changes):
     text = json.loads(a_header().to_json())
     text.pop("checksum")
     text.update(changes)
-    return {**text, "checksum": module._checksum(text)}
+    return {**text, "checksum": module.checksum(text)}
 
 
 def read(tmp_path, text):
@@ -225,5 +225,5 @@ def test_a_part_that_is_no_object_is_refused(tmp_path, part, value):
 def test_a_part_that_is_missing_is_named(tmp_path, part):
     text = body()
     del text[part], text["checksum"]
-    text["checksum"] = module._checksum(text)
+    text["checksum"] = module.checksum(text)
     assert_refused(tmp_path, json.dumps(text), rf"is not a valid header \('{part}'\)")

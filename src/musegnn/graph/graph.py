@@ -187,6 +187,11 @@ class Graph:
             raise StoreError(f"{stored.folder} is damaged: its arrays do not fit each other. Write it again.")
         return cls._assemble(stored.arrays, header.attributes, name, header.provenance, stored)
 
+    def verify_topology(self) -> None:
+        """Compare the bytes of adjacency and split with their digests, if the graph was opened from disk."""
+        if self._is_stored():
+            self.stored.verify({"indptr", "indices", "split"})  # type: ignore[union-attr]
+
     def verify(self) -> None:
         """Read everything: digests against the header, then what must hold of the values of each array."""
         if self._is_stored():

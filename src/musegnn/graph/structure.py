@@ -14,6 +14,8 @@ def check_structure(
     indptr: Int64[np.ndarray, " nodes_plus_1"],
     indices: Integer[np.ndarray, " entries"],
     relation: UInt[np.ndarray, " entries"] | None = None,
+    *,
+    shown: bool = True,
 ) -> None:
     """Columns in range, ascending and never the row itself; every entry (i, j) has its (j, i).
 
@@ -23,7 +25,7 @@ def check_structure(
     num_nodes = len(indptr) - 1
     _check_indptr(indptr, len(indices))
     balance = 0
-    with progress("Checking the adjacency", num_nodes) as advance:
+    with progress("Checking the adjacency", num_nodes if shown else 0) as advance:
         first = 0
         while first < num_nodes:
             # Whole rows, about _BLOCK entries at a time.

@@ -8,7 +8,7 @@ from musegnn.sampling.full import FullKHop as FullKHop
 from musegnn.sampling.neighbor import NeighborSampling as NeighborSampling
 from musegnn.sampling.offline import sample as sample
 from musegnn.sampling.pagerank import PersonalizedPageRank as PersonalizedPageRank
-from musegnn.sampling.sample import Sample as Sample
+from musegnn.sampling.record import Sample as Sample
 from musegnn.sampling.sample_store import SampleStore as SampleStore
 from musegnn.sampling.shadow import ShadowKHop as ShadowKHop
 from musegnn.sampling.uniform import UniformInduced as UniformInduced

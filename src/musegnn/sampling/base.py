@@ -82,16 +82,20 @@ def spell(description: dict[str, Any]) -> str:
 def check_fanouts(fanouts: Any, name: str) -> list[int]:
     """A list of positive integers, one for each hop."""
     values = list(fanouts) if isinstance(fanouts, Sequence) else []
-    if not values or not all(type(value) is int and value > 0 for value in values):
+    if not values or not all(_is_positive(value) for value in values):
         raise InputError(
             f"fanouts of {name} must be positive integers, one for each hop, the seeds' own first; "
             f"got {fanouts!r}. For example fanouts=[10, 5]."
         )
-    return values
+    return [int(value) for value in values]
 
 
 def check_positive(value: Any, what: str) -> int:
     """A positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{what} must be a positive integer, got {value!r}.")
+    if not _is_positive(value) or value >= 1 << 63:
+        raise InputError(f"{what} must be a positive integer below 2**63, got {value!r}.")
     return int(value)
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) > 0

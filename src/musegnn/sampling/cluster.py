@@ -14,8 +14,8 @@ from musegnn.sampling.base import FreeSampler, check_positive
 _SEED = 0
 """METIS' own: the parts are a function of the graph and of their number alone."""
 
-_lock = threading.Lock()
 # One for all objects: METIS draws from the random numbers of the C library, which a process has once.
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True)

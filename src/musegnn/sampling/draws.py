@@ -2,13 +2,10 @@
 
 import hashlib
 import json
-import operator
-from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import overload
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Bool, Integer
 from numpy.typing import ArrayLike
 
 from musegnn import ops
@@ -16,13 +13,16 @@ from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.graph.checks import SPLITS
 from musegnn.sampling.base import FreeSampler, Sampler, SeededSampler, check_positive, describe
-from musegnn.sampling.sample import Sample
+from musegnn.sampling.record import Sample
+from musegnn.sampling.sequence import Samples
 
+MAX_NODES = (1 << 31) - 1
+"""Of a sample: local ids are int32."""
 NO_SPLIT = "none"
 """The nodes that belong to no split; all nodes of a graph that has none."""
 
 
-class Draws(Sequence[Sample]):
+class Draws(Samples):
     """The samples of a split, drawn when asked for: `Draws(graph, sampler, "train")[i]`.
 
     Sample i is a function of (graph digest, sampler, seed, split, i) and of the batch size: never of threads,
@@ -55,26 +55,23 @@ class Draws(Sequence[Sample]):
         if isinstance(sampler, FreeSampler):
             check_positive(getattr(sampler, "num_samples", None), f"num_samples of {type(sampler).__name__}")
 
-    @cached_property
+    @property
     def ids(self) -> Integer[np.ndarray, " ids"]:
         """The nodes of the split, ascending."""
         return split_nodes(self.graph, self.split) if self._ids is None else self._ids
 
+    @cached_property
+    def num_ids(self) -> int:
+        """How many nodes the split has."""
+        return len(self.ids)
+
     def __len__(self) -> int:
         if isinstance(self.sampler, FreeSampler):
             return self.sampler.num_samples
-        return -(-len(self.ids) // self.batch_size)
+        return -(-self.num_ids // self.batch_size)
 
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Sample]: ...
-    def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"sample {index} of {len(self)}")
-        index = operator.index(index) % len(self)
+    def sample(self, index: int) -> Sample:
+        """Draw one sample."""
         rng = np.random.Generator(np.random.Philox(key=self._key(index)))
         if isinstance(self.sampler, FreeSampler):
             drawn = self._checked(self.sampler.draw(self.graph, index, rng))
@@ -84,18 +81,16 @@ class Draws(Sequence[Sample]):
         drawn = self._checked(self.sampler.draw(self.graph, seeds, rng))
         return _assemble(self.graph, seeds, _ascending(drawn), drawn)
 
-    def __iter__(self) -> Iterator[Sample]:
-        return (self[i] for i in range(len(self)))
-
     def seeds(self, index: int) -> Integer[np.ndarray, " seeds"]:
         """The seeds of a seeded sampler's batch, ascending."""
-        return np.sort(self._order[index * self.batch_size : (index + 1) * self.batch_size])
+        begin = self.number(index) * self.batch_size
+        return np.sort(self._order[begin : begin + self.batch_size])
 
     @cached_property
     def _order(self) -> Integer[np.ndarray, " ids"]:
         if self._ids is not None:
             return self._ids
-        order = self.ids.copy()
+        order = self.ids
         ops.shuffle(order, self._key("order") & (1 << 64) - 1)
         return order
 
@@ -106,10 +101,9 @@ class Draws(Sequence[Sample]):
         return int.from_bytes(digest[:16], "little")
 
     def _seeds_among(self, nodes: np.ndarray) -> np.ndarray:
-        place = np.searchsorted(self.ids, nodes)
-        place[place == len(self.ids)] = 0
-        is_seed = self.ids[place] == nodes if len(self.ids) else np.zeros(len(nodes), dtype=bool)
-        seeds: np.ndarray = nodes[is_seed]
+        if self._ids is not None:
+            return np.intersect1d(nodes, self._ids, assume_unique=True)
+        seeds: np.ndarray = nodes[is_in_split(self.graph, self.split, nodes)]
         return seeds
 
     def _checked(self, drawn: object) -> np.ndarray:
@@ -129,15 +123,20 @@ class Draws(Sequence[Sample]):
 
 def split_nodes(graph: Graph, name: str) -> Integer[np.ndarray, " ids"]:
     """The nodes of a split, ascending."""
+    return np.flatnonzero(is_in_split(graph, name, slice(None))).astype(graph.indices.dtype)
+
+
+def is_in_split(graph: Graph, name: str, nodes: Integer[np.ndarray, " n"] | slice) -> Bool[np.ndarray, " n"]:
+    """Whether these nodes belong to a split; without splits, all belong to none."""
     code = -1 if name == NO_SPLIT else SPLITS.index(check_split(name))
     if graph.split is not None:
-        return np.flatnonzero(graph.split == code).astype(graph.indices.dtype)
+        return np.asarray(graph.split[nodes] == code)
     if name != NO_SPLIT:
         raise InputError(
             f"{graph.name} has no split. Give it one (`muse import --split`, or from_edges(split=...)), "
             f"or take all its nodes: the split {NO_SPLIT!r}."
         )
-    return np.arange(graph.num_nodes, dtype=graph.indices.dtype)
+    return np.ones(graph.num_nodes if isinstance(nodes, slice) else len(nodes), dtype=bool)
 
 
 def check_split(name: str) -> str:
@@ -167,6 +166,8 @@ def _assemble(graph: Graph, seeds: np.ndarray, nodes: np.ndarray, drawn: np.ndar
     is_other = np.ones(len(nodes), dtype=bool)
     is_other[place[found]] = False
     node_ids = np.concatenate([seeds, nodes[is_other]])
+    if len(node_ids) > MAX_NODES:
+        raise InputError(f"A sample has {len(node_ids):,} nodes, more than {MAX_NODES:,}. Draw smaller ones.")
     if drawn.ndim == 1:
         indptr, indices = ops.induce_subgraph(graph.indptr, graph.indices, node_ids, len(seeds))
     else:

@@ -17,13 +17,15 @@ class FullKHop(SeededSampler):
     hops: int = 2
 
     def __post_init__(self) -> None:
-        check_positive(self.hops, "hops of FullKHop")
+        object.__setattr__(self, "hops", check_positive(self.hops, "hops of FullKHop"))
 
     def draw(
         self, graph: Graph, seeds: Integer[np.ndarray, " seeds"], rng: np.random.Generator
     ) -> Integer[np.ndarray, " nodes"]:
         """The ball around the seeds, ascending."""
-        nodes = seeds
+        nodes, before = seeds, -1
         for _ in range(self.hops):
-            nodes = ops.reach(graph.indptr, graph.indices, nodes, None, 0)
+            if len(nodes) == before:
+                break
+            before, nodes = len(nodes), ops.reach(graph.indptr, graph.indices, nodes, None, 0)
         return nodes

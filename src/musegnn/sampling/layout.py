@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from musegnn.sampling.sample import Sample
+from musegnn.sampling.record import Sample
 from musegnn.store import ArrayWriter
 
 ALIGNMENT = 64

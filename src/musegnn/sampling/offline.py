@@ -19,10 +19,10 @@ from musegnn.progress import Advance, progress
 from musegnn.sampling import layout, salvage
 from musegnn.sampling.base import Sampler
 from musegnn.sampling.draws import Draws
-from musegnn.sampling.plan import Plan
+from musegnn.sampling.plan import Plan, estimate
 from musegnn.sampling.sample_store import KIND, SampleStore
 from musegnn.store import ArrayWriter, FolderWriter, Journal
-from musegnn.store.provenance import provenance
+from musegnn.version import __version__
 
 
 def sample(
@@ -42,29 +42,39 @@ def sample(
     Sample i of a split is `Draws(graph, sampler, split, ...)[i]`: the same bytes for any number of `workers`
     (threads) and after any number of interruptions. Called again with the same arguments, it goes on where it
     was stopped; of a store that is complete it reads every byte and draws again what is missing or damaged.
-    A worker needs 0.3 bytes for each node of the graph and a few times the size of a sample. `announce` is
-    told what is about to be drawn; it is not called if nothing is.
+    The adjacency of a stored graph is compared with its digest first. A worker needs 0.2 bytes for each node
+    of the graph and a few times the size of a sample. `announce` is told what is about to be drawn; it is not
+    called if nothing is.
     """
     num_workers(workers)
     folder = Path(out)
     # What is there is looked at under the lock, and replaced only as far as it is ours to mend.
     with FolderWriter(folder, KIND, overwrite=True, keep=True) as writer:
         finished = None if overwrite else salvage.finished(folder)
+        graph.verify_topology()
         plan = Plan(graph, sampler, splits, batch_size=batch_size, seed=seed)
+        left = None if overwrite else Journal.left(writer)
         if finished is not None:
-            salvage.check_plan(folder, finished, plan.attributes)
-        journal = Journal(writer, plan.attributes)
+            salvage.check_plan(folder, finished.attributes, plan.attributes)
+        if left is not None:
+            salvage.check_plan(writer.partial, left, plan.attributes)
+        # What was taken over from a damaged store belongs to its mending alone.
+        mends = None if finished is None else finished.digest
+        journal = Journal(writer, {**plan.attributes, "mends": mends})
         salvage.drop_damaged(journal, workers)
         if finished is not None and not salvage.adopt_intact(folder, finished, writer, journal, workers):
-            return SampleStore.open(folder)
-        salvage.check_drawn_alike(writer, journal, plan, overwrite=overwrite)
+            return salvage.check_store_alike(folder, plan)
+        if overwrite:
+            salvage.drop_unlike(writer, journal, plan)
+        else:
+            salvage.check_kept_alike(writer, journal, plan)
         _check_disk(writer, journal, plan)
         announce(plan)
         _draw_missing(writer, journal, plan, workers)
-        if finished is not None:
-            salvage.check_redrawn(finished, journal)
         _write_tables(writer, journal, plan)
-        writer.publish(plan.attributes, provenance(graph.name, {"versions": _versions()}))
+        if finished is not None:
+            salvage.check_redrawn(folder, finished.arrays, writer.specs)
+        writer.publish(plan.attributes, {"name": graph.name, "musegnn": __version__, **_versions()})
     return SampleStore.open(folder)
 
 
@@ -74,11 +84,15 @@ def _versions() -> dict[str, str]:
 
 def _check_disk(writer: FolderWriter, journal: Journal, plan: Plan) -> None:
     there = sum(entry.spec.num_bytes for entry in journal.entries.values())
-    needed, free = plan.num_bytes - there, free_bytes(writer.folder)
+    free = free_bytes(writer.folder)
+    if plan.num_bytes - there <= free:
+        return
+    # The first sample may be larger than others: a few more are asked before anything is refused.
+    needed = sum(one.num_bytes for one in estimate(plan, workers=1).values()) - there
     if needed > free:
         raise StoreError(
-            f"The samples will take about {needed / 1e9:.1f} GB more, but {writer.folder.parent} has "
-            f"{free / 1e9:.1f} GB free. Free some space, or choose another folder, smaller fanouts or splits."
+            f"The samples will take about {needed / 1e9:.3g} GB more, but {writer.folder.parent} has "
+            f"{free / 1e9:.3g} GB free. Free some space, or choose another folder, smaller fanouts or splits."
         )
 
 
@@ -93,13 +107,12 @@ def _draw_missing(writer: FolderWriter, journal: Journal, plan: Plan, workers: i
         if name not in journal.entries:
             todo.put((name, plan.draws[split], indices))
             missing += len(indices)
-    stop = threading.Event()
+    stop, workers = threading.Event(), max(1, min(workers, todo.qsize()))
     with (
-        progress("Sampling", plan.num_samples, unit="samples") as advance,
+        progress("Sampling", plan.num_samples, "samples", done=plan.num_samples - missing) as advance,
         ThreadPoolExecutor(workers) as disk,
         ThreadPoolExecutor(workers) as pool,
     ):
-        advance(plan.num_samples - missing)
         tasks = [pool.submit(_work, todo, writer, journal, disk, advance, stop) for _ in range(workers)]
         try:
             for task in wait(tasks, return_when=FIRST_EXCEPTION).done:
@@ -123,12 +136,11 @@ def _work(
         except queue.Empty:
             break
         written = _write_shard(writer.path(name), draws, indices, advance, stop)
-        # One shard behind at most: a slow disk must not gather shards in memory.
+        latest = None if written is None else disk.submit(_finish, journal, name, *written)
+        # Two shards at most are on their way: a slow disk must not gather more of them.
         if before is not None:
             before.result()
-        if written is None:
-            return
-        before = disk.submit(_finish, journal, name, *written)
+        before = latest
     if before is not None:
         before.result()
 
@@ -158,14 +170,14 @@ def _finish(journal: Journal, name: str, shard: ArrayWriter, facts: dict[str, An
 
 def _write_tables(writer: FolderWriter, journal: Journal, plan: Plan) -> None:
     """Sizes and bounds of all samples, in their order, from what the journal says of each shard."""
-    facts: dict[str, dict[str, list[list[float]]]] = {
+    facts: dict[str, dict[str, list[np.ndarray]]] = {
         split: {"sizes": [], "bounds": []} for split in plan.draws
     }
     for name, split, _ in plan.shards():
-        entry = journal.entries[name]
-        writer.adopt(name, entry.spec)
+        writer.adopt(name, journal.entries[name].spec)
+        noted = journal.entries[name].facts
         for table, rows in facts[split].items():
-            rows.extend(entry.facts[table])
+            rows.append(np.array(noted[table], dtype=np.float64 if table == "bounds" else np.int64))
     for split, tables in facts.items():
-        writer.write(f"{split}_sizes", np.array(tables["sizes"], dtype=np.int64).reshape(-1, 4))
-        writer.write(f"{split}_bounds", np.array(tables["bounds"], dtype=np.float64).reshape(-1, 4))
+        for table, rows in tables.items():
+            writer.write(f"{split}_{table}", np.concatenate(rows))

@@ -34,7 +34,7 @@ class Plan:
             for split in _distinct(splits)
         }
         for split, draws in self.draws.items():
-            if len(draws.ids) == 0:
+            if draws.num_ids == 0:
                 raise InputError(
                     f"{graph.name} has no nodes in the split {split!r}. Leave it out (--splits)."
                 )
@@ -46,7 +46,7 @@ class Plan:
             "sampler": describe(sampler),
             "contract": "free" if isinstance(sampler, FreeSampler) else "seeded",
             "seed": int(seed),
-            "batch_size": int(batch_size),
+            "batch_size": 0 if isinstance(sampler, FreeSampler) else int(batch_size),
             "splits": {split: self._split(split) for split in self.draws},
         }
 
@@ -71,7 +71,7 @@ class Plan:
         draws = self.draws[split]
         fitting = max(1, SHARD_BYTES // layout.size_of(self.first[split]))
         return {
-            "num_nodes": len(draws.ids),
+            "num_nodes": draws.num_ids,
             "num_samples": len(draws),
             "shard_size": min(fitting, -(-len(draws) // MIN_SHARDS)),
         }
@@ -102,7 +102,7 @@ def estimate(plan: Plan, *, workers: int, tries: int = 4) -> dict[str, Estimate]
         num_bytes = int(np.mean([layout.size_of(sample) for sample in samples]) * len(draws))
         estimates[split] = Estimate(
             num_samples=len(draws),
-            num_seeds=len(draws.ids),
+            num_seeds=draws.num_ids,
             mean_nodes=float(np.mean([sample.num_nodes for sample in samples])),
             mean_entries=float(np.mean([sample.num_entries for sample in samples])),
             num_bytes=num_bytes,

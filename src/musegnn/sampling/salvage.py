@@ -3,6 +3,7 @@
 import os
 import shutil
 import warnings
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,16 @@ from musegnn.progress import progress
 from musegnn.sampling import layout
 from musegnn.sampling.base import spell
 from musegnn.sampling.plan import Plan
-from musegnn.sampling.sample_store import KIND, shard_name
+from musegnn.sampling.record import Sample
+from musegnn.sampling.sample_store import KIND, SampleStore, shard_name
 from musegnn.store import HEADER_NAME, FolderWriter, Header, Journal, file_errors, kind_of
 from musegnn.store.arrays import ArraySpec, check_size, file_digest, map_array
 
 _OVERWRITE = "pass overwrite=True (--overwrite) to draw all samples again"
+_OTHER_VERSION = (
+    "{folder}: its samples were drawn by another version of the sampler; they come out differently now. "
+    f"Choose another folder, or {_OVERWRITE}."
+)
 
 
 def finished(folder: Path) -> Header | None:
@@ -29,20 +35,22 @@ def finished(folder: Path) -> Header | None:
         try:
             return Header.read(folder / HEADER_NAME, KIND)
         except StoreError as error:
-            raise StoreError(
-                f"{str(error).removesuffix(' Write the store again.')} To mend it, {_OVERWRITE}."
-            ) from error
+            raise StoreError(f"{error} To do that, {_OVERWRITE}.") from error
 
 
-def check_plan(folder: Path, header: Header, attributes: dict[str, Any]) -> None:
-    """Refuse to go on with samples that were drawn in another way."""
-    differing = [name for name in attributes if header.attributes.get(name) != attributes[name]]
+def check_plan(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+    """Refuse to go on with samples that were drawn in another way; both are attributes of a store."""
+    differing = [name for name in here if there.get(name) != here[name]]
     if not differing:
         return
-    there, here = (facts.get(differing[0]) for facts in (header.attributes, attributes))
-    how = f"with {differing[0]} {_brief(there)}, not {_brief(here)}"
-    if differing[0] == "graph":
-        how = f"from another graph ({str(there)[:12]}, not {str(here)[:12]})"
+    name = differing[0]
+    old, new = there.get(name), here[name]
+    # With all else equal, the same splits have another size of shards only if samples have another size.
+    if differing == ["splits"] and isinstance(old, dict) and list(old) == list(new):
+        raise StoreError(_OTHER_VERSION.format(folder=folder))
+    how = f"with {name} {_brief(old)}, not {_brief(new)}"
+    if name == "graph":
+        how = f"from another graph ({str(old)[:12]}, not {str(new)[:12]})"
     raise StoreError(f"{folder} was drawn {how}. Choose another folder, or {_OVERWRITE}.")
 
 
@@ -64,7 +72,7 @@ def drop_damaged(journal: Journal, threads: int) -> None:
 
 def adopt_intact(folder: Path, header: Header, writer: FolderWriter, journal: Journal, threads: int) -> bool:
     """Take over the intact shards of a complete store; False if nothing in it is damaged."""
-    damaged = _damaged(folder, header, threads)
+    damaged = _damaged(folder, header.arrays, threads)
     if not damaged:
         return False
     shown = ", ".join(f"{name}.bin" for name in damaged[:3]) + (", ..." if len(damaged) > 3 else "")
@@ -77,62 +85,80 @@ def adopt_intact(folder: Path, header: Header, writer: FolderWriter, journal: Jo
         tables = [f"{split}_sizes", f"{split}_bounds"]
         if set(tables) & set(damaged):
             continue
-        sizes, bounds = (map_array(folder / f"{name}.bin", header.arrays[name]) for name in tables)
+        sizes, bounds = (map_array(folder / f"{table}.bin", header.arrays[table]) for table in tables)
         for number, begin in enumerate(range(0, plan["num_samples"], plan["shard_size"])):
             name, rows = shard_name(split, number), slice(begin, begin + plan["shard_size"])
-            if name in damaged or name in journal.entries:
-                continue
-            _link(folder / f"{name}.bin", writer.path(name))
-            facts = {"sizes": sizes[rows].tolist(), "bounds": bounds[rows].tolist()}
-            journal.add(name, header.arrays[name], facts)
+            if name not in damaged and name not in journal.entries:
+                _link(folder / f"{name}.bin", writer.path(name))
+                facts = {"sizes": sizes[rows].tolist(), "bounds": bounds[rows].tolist()}
+                journal.add(name, header.arrays[name], facts)
     return True
 
 
-def check_drawn_alike(writer: FolderWriter, journal: Journal, plan: Plan, *, overwrite: bool) -> None:
-    """The first sample of each split, drawn anew, must be the one that is there.
+def check_store_alike(folder: Path, plan: Plan) -> SampleStore:
+    """Open a complete store; the first sample of each split, drawn anew, must be the one that is there.
 
-    It is not if the code of a sampler has changed, or a library it relies on: the store would be a mixture.
+    It is not if the code of a sampler has changed, or a library it relies on.
     """
+    store = SampleStore.open(folder)
     for split, first in plan.first.items():
-        name = shard_name(split, 0)
-        if name not in journal.entries:
+        if not _is_same(first, store[split][0]):
+            raise StoreError(_OTHER_VERSION.format(folder=folder))
+    return store
+
+
+def check_kept_alike(writer: FolderWriter, journal: Journal, plan: Plan) -> None:
+    """As `check_store_alike`, of the first shard of each split that is there: no store is a mixture."""
+    id_dtype = np.dtype(plan.attributes["id_dtype"])
+    seen = set()
+    for name, split, indices in plan.shards():
+        if name not in journal.entries or split in seen:
             continue
-        expected = np.concatenate(layout.parts(first))
-        there = map_array(writer.path(name), journal.entries[name].spec)[: len(expected)]
-        if np.array_equal(expected, there):
-            continue
-        if not overwrite:
-            raise StoreError(
-                f"{writer.folder}: its samples were drawn by another version of the sampler; the first of "
-                f"{split} comes out differently now. Choose another folder, or {_OVERWRITE}."
-            )
+        seen.add(split)
+        entry = journal.entries[name]
+        facts = entry.facts
+        shard = map_array(writer.path(name), entry.spec)
+        there = layout.read(shard, layout.Sizes(*facts["sizes"][0]), np.array(facts["bounds"][0]), id_dtype)
+        if not _is_same(plan.draws[split][indices[0]], there):
+            raise StoreError(_OTHER_VERSION.format(folder=writer.folder))
+
+
+def drop_unlike(writer: FolderWriter, journal: Journal, plan: Plan) -> None:
+    """As `check_kept_alike`, for one who overwrites: what comes out differently now is drawn anew."""
+    try:
+        check_kept_alike(writer, journal, plan)
+    except StoreError:
         for name in list(journal.entries):
             journal.drop(name)
 
 
-def check_redrawn(header: Header, journal: Journal) -> None:
-    """A shard that was drawn again must have the bytes it had."""
-    for name, entry in journal.entries.items():
-        if entry.spec.digest != header.arrays[name].digest:
-            raise StoreError(
-                f"{name}.bin came out differently than before. To draw a new store, {_OVERWRITE}."
-            )
+def check_redrawn(folder: Path, old: Mapping[str, ArraySpec], new: Mapping[str, ArraySpec]) -> None:
+    """What was drawn again must have the bytes it had."""
+    if any(new[name] != spec for name, spec in old.items()):
+        raise StoreError(_OTHER_VERSION.format(folder=folder))
 
 
-def _damaged(folder: Path, header: Header, threads: int) -> list[str]:
-    total = sum(spec.num_bytes for spec in header.arrays.values())
+def _is_same(drawn: Sample, stored: Sample) -> bool:
+    arrays = ("node_ids", "indptr", "indices", "bounds")
+    return drawn.num_seeds == stored.num_seeds and all(
+        np.array_equal(getattr(drawn, name), getattr(stored, name)) for name in arrays
+    )
+
+
+def _damaged(folder: Path, arrays: Mapping[str, ArraySpec], threads: int) -> list[str]:
+    total = sum(spec.num_bytes for spec in arrays.values())
     with progress("Checking what is there", total, unit="B") as advance, ThreadPoolExecutor(threads) as pool:
 
         def is_damaged(item: tuple[str, ArraySpec]) -> bool:
             path, spec = folder / f"{item[0]}.bin", item[1]
             try:
                 check_size(path, spec)
-            except StoreError:
+                return file_digest(path, advance, 1) != spec.digest
+            except (StoreError, OSError):
                 return True
-            return file_digest(path, advance, 1) != spec.digest
 
-        found = pool.map(is_damaged, header.arrays.items())
-        return [name for name, bad in zip(header.arrays, found, strict=True) if bad]
+        found = pool.map(is_damaged, arrays.items())
+        return [name for name, bad in zip(arrays, found, strict=True) if bad]
 
 
 def _link(source: Path, target: Path) -> None:

@@ -1,10 +1,10 @@
 """Samples on disk: tables of sizes and spectral bounds, and shards that are mapped when they are needed."""
 
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Integer
@@ -12,13 +12,17 @@ from jaxtyping import Bool, Float64, Int64, Integer
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
 from musegnn.graph.structure import check_structure
+from musegnn.ops import MAX_NODES
 from musegnn.progress import progress
 from musegnn.sampling import layout
-from musegnn.sampling.draws import split_nodes
-from musegnn.sampling.sample import Sample
-from musegnn.store import StoredFolder
+from musegnn.sampling.draws import check_split, split_nodes
+from musegnn.sampling.record import Sample
+from musegnn.sampling.sequence import Samples
+from musegnn.store import ArraySpec, StoredFolder
 
 KIND = "samples"
+_SHARD = re.compile(r"_shard_\d{6,}$")
+_NAME = re.compile(r"[\w.]{1,200}")
 MAX_MAPPED = 64
 """Shards of a split that stay mapped: each holds a file open."""
 
@@ -28,22 +32,28 @@ def shard_name(split: str, number: int) -> str:
     return f"{split}_shard_{number:06d}"
 
 
-class StoredSamples(Sequence[Sample]):
-    """The samples of one split: `store["train"][i]` is a view of the mapped shard and copies nothing."""
+class StoredSamples(Samples):
+    """The samples of one split: `store["train"][i]` is a view of the mapped shard and copies nothing.
+
+    A shard is compared with its digest when it is mapped for the first time: damage is found, not used.
+    """
 
     def __init__(self, stored: StoredFolder, split: str) -> None:
-        plan = stored.header.attributes["splits"][split]
+        attributes = stored.header.attributes
+        plan = attributes["splits"][split]
         self.split = split
         self.num_split_nodes: int = plan["num_nodes"]
         """How many nodes the split has in the graph; a free sampler may have missed some."""
-        self._num_graph_nodes: int = stored.header.attributes["num_nodes"]
+        self._stored = stored
+        self._graph_digest: str = attributes["graph"]
+        self._num_graph_nodes: int = attributes["num_nodes"]
         self._num_samples: int = plan["num_samples"]
         self._shard_size: int = plan["shard_size"]
-        self._id_dtype = np.dtype(stored.header.attributes["id_dtype"])
+        self._id_dtype = np.dtype(attributes["id_dtype"])
         self._sizes = stored.arrays[f"{split}_sizes"].view(np.ndarray)
         self._bounds = stored.arrays[f"{split}_bounds"].view(np.ndarray)
-        self._folder = stored.folder
-        self._shard = lru_cache(MAX_MAPPED)(lambda number: stored.map(shard_name(split, number)))
+        self._checked: set[int] = set()
+        self._shard = lru_cache(MAX_MAPPED)(self._map)
 
     @property
     def num_nodes(self) -> Int64[np.ndarray, " samples"]:
@@ -68,28 +78,24 @@ class StoredSamples(Sequence[Sample]):
     def __len__(self) -> int:
         return self._num_samples
 
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Sample]: ...
-    def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"sample {index} of {len(self)}")
-        index = operator.index(index) % len(self)
+    def sample(self, index: int) -> Sample:
+        """One sample, where it lies."""
         shard = self._shard(index // self._shard_size)
         sizes = layout.Sizes(*self._sizes[index].tolist())
         end = sizes.offset + layout.num_bytes(sizes.num_nodes, sizes.num_entries, self._id_dtype)
         if min(sizes) < 0 or sizes.num_seeds > sizes.num_nodes or end > len(shard):
             raise StoreError(
-                f"{self._folder} is damaged: sample {index} of {self.split} does not fit its shard. "
+                f"{self._stored.folder} is damaged: sample {index} of {self.split} does not fit its shard. "
                 "Mend it by running `muse sample` as before."
             )
         return layout.read(shard, sizes, self._bounds[index], self._id_dtype)
 
-    def __iter__(self) -> Iterator[Sample]:
-        return (self[i] for i in range(len(self)))
+    def _map(self, number: int) -> np.ndarray:
+        name = shard_name(self.split, number)
+        if number not in self._checked:
+            self._stored.verify({name}, shown=False)
+            self._checked.add(number)
+        return self._stored.map(name)
 
     def counted_once(self) -> Iterator[tuple[Sample, Bool[np.ndarray, " seeds"]]]:
         """Each sample with a mask of the seeds that no sample before it had: each node counts once."""
@@ -105,6 +111,7 @@ class StoredSamples(Sequence[Sample]):
 
     def uncovered(self, graph: Graph) -> Integer[np.ndarray, " ids"]:
         """The nodes of the split that are the seed of no sample, ascending."""
+        check_graph(self._stored.folder, self._graph_digest, graph)
         is_seed = np.zeros(graph.num_nodes, dtype=bool)
         for sample in self:
             is_seed[sample.seeds] = True
@@ -114,7 +121,7 @@ class StoredSamples(Sequence[Sample]):
 
 
 class SampleStore(Mapping[str, StoredSamples]):
-    """Samples drawn once and stored: split -> its samples. Opening reads the header and maps, no more."""
+    """Samples drawn once and stored: split -> its samples. Opening reads header and tables, no more."""
 
     def __init__(self, stored: StoredFolder) -> None:
         self.stored = stored
@@ -133,27 +140,23 @@ class SampleStore(Mapping[str, StoredSamples]):
     @classmethod
     def open(cls, folder: str | Path, *, graph: Graph | None = None) -> "SampleStore":
         """Map a sample store; with `graph`, samples of another graph are refused."""
-        stored = StoredFolder(Path(folder), KIND, maps=lambda name: not is_shard(name))
+        stored = StoredFolder(Path(folder), KIND, maps=lambda name: _SHARD.search(name) is None)
         try:
             is_consistent = _is_consistent(stored)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise StoreError(
-                f"{stored.folder} is not a valid sample store ({error}). Draw it again."
+                f"{stored.folder} is not a valid sample store ({error!r}). Draw it again."
             ) from error
         if not is_consistent:
             raise StoreError(f"{stored.folder} is damaged: its parts do not fit each other. Draw it again.")
-        store = cls(stored)
+        stored.verify(stored.arrays.keys(), shown=False)
         if graph is not None:
-            store.check_graph(graph)
-        return store
+            check_graph(stored.folder, stored.header.attributes["graph"], graph)
+        return cls(stored)
 
     def check_graph(self, graph: Graph) -> None:
         """Refuse samples of another graph."""
-        if graph.digest != self.graph_digest:
-            raise StoreError(
-                f"{self.stored.folder} was drawn from the graph {self.graph_digest[:12]}, but {graph.name} "
-                f"is {graph.digest[:12]}. Draw samples of this graph with `muse sample`."
-            )
+        check_graph(self.stored.folder, self.graph_digest, graph)
 
     @property
     def digest(self) -> str:
@@ -195,35 +198,54 @@ class SampleStore(Mapping[str, StoredSamples]):
         return f"SampleStore({self.sampler['name']}, {sizes})"
 
 
-def is_shard(name: str) -> bool:
-    """Whether an array of the store is a shard."""
-    return "_shard_" in name
+def check_graph(folder: Path, digest: str, graph: Graph) -> None:
+    """Refuse samples of another graph."""
+    if graph.digest != digest:
+        raise StoreError(
+            f"{folder} was drawn from the graph {digest[:12]}, but {graph.name} is {graph.digest[:12]}. "
+            "Draw samples of this graph with `muse sample`."
+        )
 
 
 def _is_consistent(stored: StoredFolder) -> bool:
-    """Tables and shards are there and have their shapes; the values are `verify`'s."""
-    attributes, arrays = stored.header.attributes, stored.header.arrays
-    sampler, splits = attributes["sampler"], attributes["splits"]
-    numbers = [attributes["num_nodes"], attributes["seed"], attributes["batch_size"]]
-    for split, plan in splits.items():
-        num_samples, shard_size = plan["num_samples"], plan["shard_size"]
-        numbers += [plan["num_nodes"], num_samples, shard_size]
-        if shard_size < 1 or any(
-            (arrays[f"{split}_{table}"].shape, arrays[f"{split}_{table}"].dtype) != ((num_samples, 4), dtype)
-            for table, dtype in (("sizes", "<i8"), ("bounds", "<f8"))
-        ):
-            return False
-        shards = [shard_name(split, number) for number in range(-(-num_samples // shard_size))]
-        if any(arrays[name].dtype != "<u1" or len(arrays[name].shape) != 1 for name in shards):
-            return False
+    """Numbers are in range, tables and shards are there and have their shapes; the values are `verify`'s."""
+    attributes, sampler = stored.header.attributes, stored.header.attributes["sampler"]
+    num_nodes, batch_size = attributes["num_nodes"], attributes["batch_size"]
     return (
-        all(type(number) is int for number in numbers)
-        and isinstance(attributes["graph"], str)
-        and isinstance(sampler["name"], str)
-        and isinstance(sampler["settings"], dict)
+        _is_number(num_nodes, 1, MAX_NODES)
+        and _is_number(batch_size, 0, 1 << 63)
+        and type(attributes["seed"]) is int
         and attributes["id_dtype"] in ("<i4", "<i8")
         and attributes["contract"] in ("seeded", "free")
+        and isinstance(attributes["graph"], str)
+        and _NAME.fullmatch(sampler["name"]) is not None
+        and isinstance(sampler["settings"], dict)
+        and all(
+            _has_parts(stored.header.arrays, split, plan, num_nodes) for split, plan in _splits(attributes)
+        )
     )
+
+
+def _splits(attributes: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [(check_split(name), plan) for name, plan in attributes["splits"].items()]
+
+
+def _has_parts(arrays: dict[str, ArraySpec], split: str, plan: dict[str, Any], num_nodes: int) -> bool:
+    num_samples, shard_size = plan["num_samples"], plan["shard_size"]
+    if not (_is_number(num_samples, 1, len(arrays) * shard_size) and _is_number(shard_size, 1, 1 << 40)):
+        return False
+    tables = [arrays[f"{split}_sizes"], arrays[f"{split}_bounds"]]
+    shards = [arrays[shard_name(split, number)] for number in range(-(-num_samples // shard_size))]
+    return (
+        _is_number(plan["num_nodes"], 0, num_nodes)
+        and [(table.dtype, table.shape) for table in tables]
+        == [("<i8", (num_samples, 4)), ("<f8", (num_samples, 4))]
+        and all(shard.dtype == "<u1" and len(shard.shape) == 1 for shard in shards)
+    )
+
+
+def _is_number(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
 
 
 def _check_sample(sample: Sample, num_nodes: int) -> None:
@@ -235,4 +257,4 @@ def _check_sample(sample: Sample, num_nodes: int) -> None:
             raise InputError("its node ids do not ascend or are no nodes of the graph.")
     if len(np.intersect1d(seeds, others, assume_unique=True)):
         raise InputError("a seed stands among the other nodes, too.")
-    check_structure(sample.indptr, sample.indices)
+    check_structure(sample.indptr, sample.indices, shown=False)

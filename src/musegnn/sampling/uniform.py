@@ -26,9 +26,11 @@ class UniformInduced(FreeSampler):
     num_samples: int = 100
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.p, int | float) and 0 < self.p <= 1):
+        if isinstance(self.p, bool) or not (isinstance(self.p, int | float) and 0 < self.p <= 1):
             raise InputError(f"p of UniformInduced must lie in (0, 1], got {self.p!r}.")
-        check_positive(self.num_samples, "num_samples of UniformInduced")
+        object.__setattr__(self, "p", float(self.p))
+        num_samples = check_positive(self.num_samples, "num_samples of UniformInduced")
+        object.__setattr__(self, "num_samples", num_samples)
 
     def draw(self, graph: Graph, index: int, rng: np.random.Generator) -> Integer[np.ndarray, " nodes"]:
         """The nodes whose own random number, in [0, 1), is below p."""

@@ -147,6 +147,10 @@ def check_size(path: Path, spec: ArraySpec) -> None:
         status = path.stat()
     except FileNotFoundError:
         raise StoreError(f"{path} is missing: the store is damaged. Write it again.") from None
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}; the store is damaged. Write it again.") from error
     if not stat.S_ISREG(status.st_mode):
         raise StoreError(f"{path} is not a regular file: the store is damaged. Write it again.")
     if status.st_size != spec.num_bytes:

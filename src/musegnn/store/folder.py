@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -70,10 +70,10 @@ class FolderWriter:
         self.partial = _beside(self.folder, PARTIAL_SUFFIX)
         self.scratch = self.partial / "scratch"
         self.journal = self.partial / "journal"
-        self._store = self.partial / "store"
+        self.files = self.partial / "store"
         self._replaced = self.partial / "replaced"
         self._writers: dict[str, ArrayWriter] = {}
-        self._specs: dict[str, ArraySpec] = {}
+        self.specs: dict[str, ArraySpec] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> "FolderWriter":
@@ -84,11 +84,11 @@ class FolderWriter:
                 # A kill between the two moves of an earlier writer: the old store goes back.
                 self._replaced.rename(self.folder)
             self._check_target()
-            kept = {self._store, self.journal} if self.keep else set()
+            kept = {self.files, self.journal} if self.keep else set()
             for left in self._contents():
                 if left not in kept:
                     _remove(left)
-            for folder in (self._store, self.scratch, self.journal):
+            for folder in (self.files, self.scratch, self.journal):
                 folder.mkdir(exist_ok=True)
             self._stack.enter_context(file_errors(self.folder, _KEPT if self.keep else _NOTHING_KEPT))
             self._stack = self._stack.pop_all()
@@ -102,11 +102,17 @@ class FolderWriter:
 
     def path(self, name: str) -> Path:
         """Where the file of an array lies while the store is written."""
-        return self._store / f"{name}.bin"
+        return self.files / f"{name}.bin"
 
     def adopt(self, name: str, spec: ArraySpec) -> None:
         """Take a file that was written and finished at `path(name)` into the store."""
-        self._specs[name] = spec
+        self.specs[name] = spec
+
+    def clear(self, folder: Path, spare: Collection[Path]) -> None:
+        """Remove what lies in one of the writer's folders."""
+        for path in folder.iterdir():
+            if path not in spare:
+                _remove(path)
 
     def write(self, name: str, values: np.ndarray) -> None:
         """Write one whole array."""
@@ -120,8 +126,8 @@ class FolderWriter:
     def finish(self, name: str) -> np.ndarray:
         """Close the file of one array and map it for reading."""
         writer = self._writers.pop(name)
-        self._specs[name] = writer.finish()
-        return map_array(writer.path, self._specs[name])
+        self.specs[name] = writer.finish()
+        return map_array(writer.path, self.specs[name])
 
     def publish(self, attributes: dict[str, Any], provenance: dict[str, Any]) -> None:
         """Finish all arrays, write the header last, and move the folder into place."""
@@ -130,10 +136,10 @@ class FolderWriter:
         header = Header(
             kind=self.kind,
             attributes=attributes,
-            arrays=dict(sorted(self._specs.items())),
+            arrays=dict(sorted(self.specs.items())),
             provenance=provenance,
         )
-        with (self._store / HEADER_NAME).open("x", encoding="utf-8") as file:
+        with (self.files / HEADER_NAME).open("x", encoding="utf-8") as file:
             file.write(header.to_json())
             file.flush()
             os.fsync(file.fileno())
@@ -149,7 +155,10 @@ class FolderWriter:
             return
         kind = kind_of(self.folder)
         if kind is None:
-            raise StoreError(f"{self.folder} exists and is not a store. Choose another folder.")
+            raise StoreError(
+                f"{self.folder} exists and is not a store (or lost its {HEADER_NAME}). "
+                "Choose another folder, or remove it."
+            )
         if kind != self.kind:
             raise StoreError(
                 f"{self.folder} is a {kind} store, not one of {self.kind}. Choose another folder."
@@ -194,7 +203,13 @@ class FolderWriter:
     def _clean(self, kind: type[BaseException] | None, *_: object) -> None:
         # An impatient second Ctrl-C must not leave half of it behind.
         with _no_interrupts(), contextlib.suppress(OSError):
-            if self.keep and kind is not None and any(self.journal.iterdir()):
+            if (
+                self.keep
+                and kind is not None
+                and self.journal.is_dir()
+                and len(list(self.journal.iterdir())) > 1
+            ):
+                # Something besides the plan was noted.
                 return
             for path in self._contents():
                 _remove(path, ignore_errors=True)
@@ -206,14 +221,14 @@ class FolderWriter:
                     parent.rmdir()
 
     def _move_into_place(self) -> None:
-        _sync_folder(self._store)
+        _sync_folder(self.files)
         # What somebody else has put there meanwhile is not ours to replace.
         self._check_target()
         with ExitStack() as undo:
             if self.folder.exists():
                 self.folder.rename(self._replaced)
                 undo.callback(self._replaced.rename, self.folder)
-            self._store.rename(self.folder)
+            self.files.rename(self.folder)
             undo.pop_all()
         _sync_folder(self.folder.parent)
 
@@ -246,10 +261,18 @@ class StoredFolder:
         """Bytes of all arrays on disk."""
         return sum(spec.num_bytes for spec in self.header.arrays.values())
 
-    def verify(self, threads: int = os.cpu_count() or 1) -> None:
-        """Read every byte and compare it with the digests; the first damaged array is named."""
-        with file_errors(self.folder), progress("Verifying", self.num_bytes, unit="B") as advance:
-            for name, spec in self.header.arrays.items():
+    def verify(
+        self,
+        names: Collection[str] | None = None,
+        *,
+        threads: int = os.cpu_count() or 1,
+        shown: bool = True,
+    ) -> None:
+        """Compare every byte of these arrays, or of all, with the digests; the first damaged is named."""
+        specs = {name: spec for name, spec in self.header.arrays.items() if names is None or name in names}
+        total = sum(spec.num_bytes for spec in specs.values()) if shown else 0
+        with file_errors(self.folder), progress("Verifying", total, unit="B") as advance:
+            for name, spec in specs.items():
                 if file_digest(self.path(name), advance, threads) != spec.digest:
                     raise StoreError(
                         f"{self.path(name)} is damaged: its bytes do not have the digest in the header. "
@@ -263,6 +286,7 @@ class StoredFolder:
     def map(self, name: str) -> np.ndarray:
         """Map one array now."""
         with file_errors(self.path(name)):
+            self._check_same()
             array = map_array(self.path(name), self.header.arrays[name])
             self._check_same()
         return array

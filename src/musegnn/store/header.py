@@ -45,7 +45,7 @@ class Header:
             "attributes": self.attributes,
             "arrays": {name: asdict(spec) for name, spec in self.arrays.items()},
         }
-        return _checksum(content)
+        return checksum(content)
 
     def to_json(self) -> str:
         """The text of `header.json`."""
@@ -57,12 +57,12 @@ class Header:
             "provenance": self.provenance,
         }
         # In ASCII: a path or an argument that is no UTF-8 holds surrogates, which no file can.
-        return json.dumps({**body, "checksum": _checksum(body)}, indent=1) + "\n"
+        return json.dumps({**body, "checksum": checksum(body)}, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path, kind: str) -> "Header":
         """Read and check a header; another format, version or a changed byte is refused."""
-        body = _read_json(path)
+        body = read_json(path)
         if body.get("format") != f"musegnn {kind}":
             raise StoreError(
                 f"{path} is not the header of a musegnn {kind} store: "
@@ -73,8 +73,8 @@ class Header:
                 f"{path} has format version {body.get('version')!r}, this musegnn reads version "
                 f"{FORMAT_VERSION}. Write the store again with this version."
             )
-        checksum = body.pop("checksum", None)
-        if checksum != _checksum(body):
+        found = body.pop("checksum", None)
+        if found != checksum(body):
             raise StoreError(f"{path} was changed after it was written: its checksum does not fit. {_AGAIN}")
         try:
             arrays = {name: array_spec(name, spec) for name, spec in body["arrays"].items()}
@@ -87,7 +87,10 @@ class Header:
 _AGAIN = "Write the store again."
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """An object from a file that may hold anything."""
+    if not path.is_file():
+        raise StoreError(f"{path} is not a regular file. {_AGAIN}")
     if path.stat().st_size > MAX_HEADER_BYTES:
         raise StoreError(f"{path} is larger than {MAX_HEADER_BYTES:,} bytes: not a header. {_AGAIN}")
     try:
@@ -112,6 +115,7 @@ def array_spec(name: str, body: Any) -> ArraySpec:
     return ArraySpec(dtype=dtype, shape=tuple(shape), digest=digest)
 
 
-def _checksum(body: dict[str, Any]) -> str:
+def checksum(body: dict[str, Any]) -> str:
+    """SHA-256 of the canonical JSON."""
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()

@@ -3,14 +3,15 @@
 import json
 import os
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from musegnn.errors import StoreError
 from musegnn.store.arrays import ArraySpec, check_size, file_digest
 from musegnn.store.folder import FolderWriter
-from musegnn.store.header import array_spec
+from musegnn.store.header import array_spec, checksum, read_json
 
-_PLAN = "plan.json"
+PLAN = "plan.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +19,15 @@ class Entry:
     """One complete array."""
 
     spec: ArraySpec
-    facts: dict[str, Any]
-    """What its writer needs to know of it later, as JSON."""
+    path: Path
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What its writer wanted to know of it later; read anew, since there may be very many."""
+        body = _read(self.path)
+        if body is None:
+            raise StoreError(f"{self.path} was changed while it was in use. Do the same again.")
+        return dict(body["facts"])
 
 
 class Journal:
@@ -32,56 +40,63 @@ class Journal:
     def __init__(self, writer: FolderWriter, plan: dict[str, Any]) -> None:
         self._writer = writer
         self.entries: dict[str, Entry] = {}
-        if self._read(_PLAN) == plan:
+        if _read(writer.journal / PLAN) == plan:
             for path in sorted(writer.journal.glob("*.json")):
-                entry = None if path.name == _PLAN else self._entry(path.stem)
+                entry = None if path.name == PLAN else self._entry(path)
                 if entry is not None:
                     self.entries[path.stem] = entry
         else:
-            for path in writer.journal.iterdir():
-                path.unlink()
-            self._write(_PLAN, plan)
-        known = {writer.path(name) for name in self.entries}
-        for path in writer.path("x").parent.iterdir():
-            if path not in known:
-                path.unlink()
+            writer.clear(writer.journal, spare=())
+            _write(writer.journal / PLAN, plan)
+        writer.clear(writer.files, spare=[writer.path(name) for name in self.entries])
+
+    @staticmethod
+    def left(writer: FolderWriter) -> dict[str, Any] | None:
+        """The plan of what an earlier writer has left, if it had finished anything."""
+        has_entries = any(path.name != PLAN for path in writer.journal.glob("*.json"))
+        plan: dict[str, Any] | None = _read(writer.journal / PLAN) if has_entries else None
+        return plan
 
     def add(self, name: str, spec: ArraySpec, facts: dict[str, Any]) -> None:
         """Note that an array is complete and on the disk."""
-        self._write(f"{name}.json", {"spec": asdict(spec), "facts": facts})
-        self.entries[name] = Entry(spec, facts)
+        path = self._writer.journal / f"{name}.json"
+        _write(path, {"spec": asdict(spec), "facts": facts})
+        self.entries[name] = Entry(spec, path)
 
     def drop(self, name: str) -> None:
         """Forget an array and remove its file."""
-        del self.entries[name]
-        (self._writer.journal / f"{name}.json").unlink()
+        self.entries.pop(name).path.unlink()
         self._writer.path(name).unlink(missing_ok=True)
 
-    def is_intact(self, name: str, threads: int = 1) -> bool:
+    def is_intact(self, name: str) -> bool:
         """Whether an array still has the digest it was noted with; reads all of it."""
-        digest = file_digest(self._writer.path(name), lambda amount: None, threads)
+        digest = file_digest(self._writer.path(name), lambda amount: None, threads=1)
         return digest == self.entries[name].spec.digest
 
-    def _entry(self, name: str) -> Entry | None:
-        body = self._read(f"{name}.json")
+    def _entry(self, path: Path) -> Entry | None:
+        body = _read(path)
         try:
-            entry = Entry(array_spec(name, body["spec"]), dict(body["facts"]))
-            check_size(self._writer.path(name), entry.spec)
+            spec = array_spec(path.stem, body["spec"])
+            check_size(self._writer.path(path.stem), spec)
         except (KeyError, TypeError, ValueError, StoreError):
             return None
-        return entry
+        return Entry(spec, path)
 
-    def _read(self, name: str) -> Any:
-        try:
-            return json.loads((self._writer.journal / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return None
 
-    def _write(self, name: str, body: dict[str, Any]) -> None:
-        path = self._writer.journal / name
-        fresh = path.with_suffix(".new")
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(body, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(path)
+def _read(path: Path) -> Any:
+    """The body of a file with its own checksum; None if it is missing or has changed."""
+    try:
+        file = read_json(path)
+    except (OSError, StoreError):
+        return None
+    body = file.get("body")
+    return body if isinstance(body, dict) and file.get("checksum") == checksum(body) else None
+
+
+def _write(path: Path, body: dict[str, Any]) -> None:
+    fresh = path.with_suffix(".new")
+    with fresh.open("w", encoding="utf-8") as file:
+        json.dump({"body": body, "checksum": checksum(body)}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)

@@ -10,7 +10,7 @@ from jaxtyping import Float64, Int32, Int64
 
 from musegnn.ops.kernel import kernel
 from musegnn.ops.random_bits.numba import bits_at
-from musegnn.ops.spectral_bounds.reference import ROUNDING, STEPS
+from musegnn.ops.spectral_bounds.reference import ROUNDING, STEPS, SUMMING
 
 _BREAKDOWN = 1e-10
 """A residual this small has left the Krylov space with nothing new."""
@@ -27,7 +27,7 @@ def spectral_bounds(
     largest, joint = _degrees(indptr, columns)
     return np.array(
         [
-            (1 - ROUNDING) * max(0.0, _largest_eigenvalue(alpha, beta)),
+            (1 - ROUNDING - SUMMING * (len(indptr) - 1)) * max(0.0, _largest_eigenvalue(alpha, beta)),
             (1 + ROUNDING) * (2 - 2 / (1 + largest)),
             largest + 1 if largest else 0,
             joint,

@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int32, Int64, Integer
 
+from musegnn.errors import InputError
+
 Laplacian = Literal["normalized", "combinatorial"]
 
 
@@ -52,6 +54,8 @@ class Sample:
 
     def spectrum(self, laplacian: Laplacian) -> Spectrum:
         """Bounds on the largest eigenvalue of L_s, from below and from above."""
+        if laplacian not in ("normalized", "combinatorial"):
+            raise InputError(f"laplacian must be 'normalized' or 'combinatorial', got {laplacian!r}.")
         first = 0 if laplacian == "normalized" else 2
         return Spectrum(float(self.bounds[first]), float(self.bounds[first + 1]))
 
