@@ -26,9 +26,11 @@ check: $(VENV)/.dev        ## Format, lint, types, import contract.
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.dev        ## Measure again what benchmarks/ measures here (three minutes, 12 GB of disk).
+bench: $(VENV)/.dev        ## Measure again what benchmarks/ measures here (half an hour, 20 GB of disk).
 	$(BIN)/python benchmarks/import.py --record
 	$(BIN)/python benchmarks/synthetic.py --scale 0.01 --record
+	for command in peers stages storage workers sizes open start plot; do \
+	  $(BIN)/python benchmarks/sampling.py $$command --record || exit; done
 
 results: $(VENV)/.dev      ## Write benchmarks/RESULTS.md from benchmarks/results.json.
 	$(BIN)/python benchmarks/render.py

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from measure import Peak
+from measure import Peak, disk_speed
 from record import record
 
 DIM = 64
@@ -75,18 +75,6 @@ def in_process(function: str, folder: Path) -> dict[str, float]:
     """Run one of the two above in a fresh process, so that memory and caches of one do not help the other."""
     command = [sys.executable, __file__, "--only", function, "--folder", str(folder)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
-def disk_speed(folder: Path) -> float:
-    """Bytes per second of 2 GB written in blocks and pushed to the disk."""
-    block = os.urandom(1 << 24)
-    started = time.perf_counter()
-    with (folder / "written").open("wb") as file:
-        for _ in range(120):
-            file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
-    return 120 * len(block) / (time.perf_counter() - started)
 
 
 def measure(millions: int, folder: Path) -> list[dict[str, object]]:

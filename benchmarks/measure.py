@@ -1,7 +1,9 @@
-"""Wall time and peak anonymous memory of a block of code."""
+"""Wall time and peak anonymous memory of a block of code, and the speed of the disk below it."""
 
+import os
 import threading
 import time
+from pathlib import Path
 
 from musegnn.memory import anonymous_memory
 
@@ -28,3 +30,17 @@ class Peak:
     def _watch(self) -> None:
         while not self._done.wait(0.02):
             self.bytes = max(self.bytes, anonymous_memory())
+
+
+def disk_speed(folder: Path) -> float:
+    """Bytes per second of 2 GB written in blocks and pushed to the disk."""
+    block, target = os.urandom(1 << 24), folder / "written"
+    started = time.perf_counter()
+    with target.open("wb") as file:
+        for _ in range(120):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - started
+    target.unlink()
+    return 120 * len(block) / seconds

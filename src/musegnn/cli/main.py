@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(_usage_line(error, command))
     except (KeyboardInterrupt, typer.Abort):
         print(
-            "muse: interrupted; nothing half-written is left. The same command begins or goes on.",
+            "muse: interrupted; no half-written store is left. The same command begins again or goes on.",
             file=sys.stderr,
         )
         return INTERRUPTED
