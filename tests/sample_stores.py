@@ -60,9 +60,9 @@ def note(line):
 
 
 def contents(folder):
-    """Every array of a store, byte by byte, and the digest of all; the header's provenance has a time."""
-    arrays = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".bin"}
-    return arrays, SampleStore.open(folder).digest
+    """Every file of a store, byte by byte: header and arrays."""
+    SampleStore.open(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def names(folder):

@@ -35,3 +35,33 @@ def test_a_terminal_gets_a_bar(shown, monkeypatch, capsys, unit):
     with progress("Sorting", 10, unit) as advance:
         advance(5)
     assert "Sorting" in capsys.readouterr().err
+
+
+def test_after_a_resume_rate_and_time_left_are_those_of_the_fresh_part(shown, monkeypatch, capsys):
+    """900 of 1,000 were there; 20 more in 10 s are 2 a second, and 40 s remain."""
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module, "LOG_SECONDS", 10)
+    with progress("Sampling", 1000, "samples", done=900) as advance:
+        now[0] += 5
+        advance(10)
+        assert capsys.readouterr().err == ""
+        now[0] += 5
+        advance(10)
+    assert capsys.readouterr().err == "Sampling: 92 %, 2.0 samples/s, 40 s left\n"
+
+
+def test_after_a_resume_the_bar_begins_where_the_work_does(shown, monkeypatch):
+    from rich.progress import Progress
+
+    added, add_task = [], Progress.add_task
+
+    def recorded(self, *args, **options):
+        added.append(options)
+        return add_task(self, *args, **options)
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(Progress, "add_task", recorded)
+    with progress("Sampling", 1000, "samples", done=900) as advance:
+        advance(10)
+    assert added == [{"total": 1000, "completed": 900}]

@@ -172,7 +172,9 @@ def test_a_graph_beyond_the_indices_of_metis_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("parts", [0, -1, True])
 def test_parts_is_a_positive_integer(parts):
-    with pytest.raises(InputError, match=f"parts of Cluster must be a positive integer, got {parts!r}"):
+    with pytest.raises(
+        InputError, match=rf"parts of Cluster must be a positive integer below 2\*\*63, got {parts!r}"
+    ):
         Cluster(parts)
 
 

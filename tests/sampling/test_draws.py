@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 import oracles
 from musegnn import Graph, InputError
 from musegnn.sampling import Draws, FreeSampler, NeighborSampling, SeededSampler, ShadowKHop, UniformInduced
+from musegnn.sampling.sample_store import StoredSamples
+from musegnn.sampling.sequence import Samples
 from strategies import graph_parts
 
 NUM_NODES = 60
@@ -283,7 +285,7 @@ def test_the_last_node_may_be_a_seed(graph):
 
 @pytest.mark.parametrize("batch_size", [0, -1, 2.5, True, None, "4"], ids=repr)
 def test_other_batch_sizes_are_refused(graph, unchecked, batch_size):
-    with pytest.raises(InputError, match=r"^batch_size must be a positive integer, got ") as it:
+    with pytest.raises(InputError, match=r"^batch_size must be a positive integer below 2\*\*63, got ") as it:
         Draws(graph, ShadowKHop(fanouts=[2]), batch_size=batch_size)
     assert str(it.value).endswith(f"got {batch_size!r}.")
 
@@ -325,6 +327,35 @@ def test_what_is_no_sampler_is_refused(graph, unchecked, sampler):
 def test_samples_that_are_not_there(graph, index):
     with pytest.raises(IndexError, match=f"^sample {index} of 6$"):
         Draws(graph, ShadowKHop(fanouts=[2]), batch_size=6)[index]
+    with pytest.raises(IndexError, match=f"^sample {index} of 6$"):
+        Draws(graph, ShadowKHop(fanouts=[2]), batch_size=6).seeds(index)
+
+
+def test_seeds_are_counted_from_the_end_as_samples_are(graph):
+    draws = Draws(graph, ShadowKHop(fanouts=[2]), batch_size=7)
+    for index in range(-len(draws), 0):
+        assert draws.number(index) == index + len(draws)
+        assert draws.seeds(index).tolist() == draws.seeds(index + len(draws)).tolist()
+        assert draws.seeds(index).tolist() == draws[index].seeds.tolist()
+    assert len({draws.seeds(index).tobytes() for index in range(-len(draws), 0)}) == len(draws)
+
+
+def test_the_ids_are_not_held_but_their_number_is(graph):
+    """8 bytes for each node of a large split, which nobody reads twice."""
+    draws = Draws(graph, ShadowKHop(fanouts=[2]))
+    first = draws.ids
+    assert draws.ids is not first
+    assert draws.num_ids == len(first)
+    assert {name for name in vars(draws) if name in ("ids", "num_ids")} == {"num_ids"}
+    first[:] = 0
+    assert draws.ids.tolist() == np.flatnonzero(graph.split == 0).tolist()
+
+
+def test_a_sequence_of_samples_says_how_one_is_got():
+    assert issubclass(Draws, Samples)
+    assert issubclass(StoredSamples, Samples)
+    with pytest.raises(TypeError, match="abstract"):
+        Samples()
 
 
 @pytest.mark.parametrize(
@@ -452,7 +483,7 @@ def test_a_free_sampler_says_how_many(graph, unchecked, num_samples):
     sampler = Silent()
     if num_samples is not None:
         sampler.num_samples = num_samples
-    message = f"num_samples of Silent must be a positive integer, got {num_samples!r}."
+    message = f"num_samples of Silent must be a positive integer below 2**63, got {num_samples!r}."
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         Draws(graph, sampler)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
-from musegnn import Graph, InputError
+from musegnn import Graph, InputError, ops
 from musegnn.sampling import Draws, FullKHop
 from strategies import graph_parts, seed_lists
 
@@ -39,8 +39,33 @@ def test_nothing_is_random():
     assert len({(*sample.node_ids.tolist(), *sample.indices.tolist()) for sample in samples}) == 1
 
 
-@pytest.mark.parametrize("hops", [0, -1, 1.5, True, "2", None, [1]], ids=repr)
+@pytest.mark.parametrize("hops", [0, -1, 1.5, True, "2", None, [1], 1 << 63], ids=repr)
 def test_other_hops_are_refused(unchecked, hops):
-    with pytest.raises(InputError, match=r"^hops of FullKHop must be a positive integer, got ") as it:
+    with pytest.raises(
+        InputError, match=r"^hops of FullKHop must be a positive integer below 2\*\*63, got "
+    ) as it:
         FullKHop(hops=hops)
     assert str(it.value).endswith(f"got {hops!r}.")
+
+
+@pytest.mark.parametrize("hops", [10**9, (1 << 63) - 1])
+def test_it_stops_when_nothing_new_is_reached(monkeypatch, hops):
+    """Nine hops reach the end of a path of ten nodes; the tenth finds nothing new."""
+    reach, calls = ops.reach, []
+
+    def counted(*args):
+        calls.append(args)
+        return reach(*args)
+
+    monkeypatch.setattr(ops, "reach", counted)
+    path = Graph.from_edges([np.arange(9), np.arange(1, 10)])
+    assert Draws(path, FullKHop(hops=hops), [0])[0].node_ids.tolist() == list(range(10))
+    assert len(calls) == 10
+
+
+def test_the_first_hop_is_taken_whatever_the_number_of_seeds(unchecked):
+    """A node without neighbors, and seeds that have all nodes among them."""
+    graph = Graph.from_edges([[0], [1]], num_nodes=3)
+    assert Draws(graph, FullKHop(hops=3), [2])[0].node_ids.tolist() == [2]
+    assert Draws(graph, FullKHop(hops=3), [0])[0].node_ids.tolist() == [0, 1]
+    assert Draws(graph, FullKHop(hops=3), [0, 1, 2])[0].node_ids.tolist() == [0, 1, 2]

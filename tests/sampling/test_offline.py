@@ -3,6 +3,7 @@
 import copy
 import errno
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -33,7 +34,7 @@ from musegnn import (
 from musegnn.sampling import layout
 from musegnn.sampling import offline as module
 from musegnn.sampling import plan as plan_module
-from musegnn.sampling.plan import Plan
+from musegnn.sampling.plan import Plan, estimate
 from musegnn.store import ArrayWriter
 from sample_stores import (
     Logged,
@@ -244,7 +245,7 @@ def test_a_stopped_run_goes_on_where_it_was(graph, tmp_path, monkeypatch, undist
     leave_unfinished(graph, Logged(), tmp_path / "s", num_shards, workers=workers, **OPTIONS)
     finished = finished_shards(tmp_path / "s")
     assert len(finished) == num_shards or (workers > 1 and len(finished) < num_shards)
-    with refused("is not complete"):
+    with refused("is not complete" if finished else "does not exist"):
         SampleStore.open(tmp_path / "s")
     monkeypatch.setenv("MUSEGNN_TEST_LOG", str(tmp_path / "log"))
     sample(graph, Logged(), tmp_path / "s", workers=4 - workers, **OPTIONS)
@@ -253,8 +254,9 @@ def test_a_stopped_run_goes_on_where_it_was(graph, tmp_path, monkeypatch, undist
     drawn = (tmp_path / "log").read_text().split()
     plan = Plan(graph, Logged(), OPTIONS["splits"], batch_size=20, seed=0)
     missing = [index for name, _, indices in plan.shards() if name not in finished for index in indices]
-    # And the first of each split, for the plan.
-    assert len(drawn) == len(missing) + 2
+    # And the first of each split, for the plan; and of the first shard that is there, to be compared with it.
+    kept = {name.split("_")[0] for name in finished}
+    assert len(drawn) == len(missing) + 2 + len(kept)
 
 
 def test_a_run_may_be_stopped_again_and_again(graph, tmp_path, undisturbed):
@@ -265,14 +267,111 @@ def test_a_run_may_be_stopped_again_and_again(graph, tmp_path, undisturbed):
     assert contents(tmp_path / "s") == undisturbed
 
 
-def test_what_another_plan_has_left_is_not_taken(graph, tmp_path, undisturbed):
-    for other in ({"seed": 1}, {"batch_size": 10}, {"splits": ("train", "test")}):
-        leave_unfinished(graph, Logged(), tmp_path / "s", 2, **{**OPTIONS, **other})
-    leave_unfinished(a_graph(seed=1), Logged(), tmp_path / "s", 2, **OPTIONS)
-    leave_unfinished(graph, Logged(pause=1e-9), tmp_path / "s", 2, **OPTIONS)
-    sample(graph, Logged(), tmp_path / "s", **OPTIONS)
+OTHERS = {
+    "seed": ({"seed": 1}, "with seed 1, not 0"),
+    "batch_size": ({"batch_size": 10}, "with batch_size 10, not 20"),
+    "splits": ({"splits": ("train", "test")}, "with splits train, test, not train, valid"),
+    "graph": ({"graph": a_graph(seed=1)}, r"from another graph \(\w{12}, not \w{12}\)"),
+    "sampler": (
+        {"sampler": Logged(pause=1e-9)},
+        r"with sampler Logged\(pause=1e-09\), not Logged\(pause=0\.0\)",
+    ),
+}
+
+
+def tree(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_another_plan_has_left_is_neither_taken_nor_removed(graph, tmp_path, undisturbed, other):
+    change, message = OTHERS[other]
+    options = {"graph": graph, "sampler": Logged(), **OPTIONS, **change}
+    leave_unfinished(folder=tmp_path / "s", num_shards=2, **options)
+    before = tree(tmp_path)
+    with refused(
+        rf"/s\.partial was drawn {message}\. Choose another folder, or pass overwrite=True \(--overwrite\) to"
+    ):
+        sample(graph, Logged(), tmp_path / "s", **OPTIONS)
+    assert tree(tmp_path) == before
+    assert len(finished_shards(tmp_path / "s")) == 2
+    sample(graph, Logged(), tmp_path / "s", overwrite=True, **OPTIONS)
     assert contents(tmp_path / "s") == undisturbed
     assert names(tmp_path) == ["s"]
+
+
+def test_a_plan_of_which_nothing_is_finished_is_in_nobodys_way(graph, tmp_path, undisturbed):
+    """As a kill leaves it before the first shard."""
+    leave_unfinished(graph, Logged(), tmp_path / "s", 1, seed=1, **OPTIONS)
+    (tmp_path / "s.partial" / "journal" / "train_shard_000000.json").unlink()
+    sample(graph, Logged(), tmp_path / "s", **OPTIONS)
+    assert contents(tmp_path / "s") == undisturbed
+
+
+def test_the_journal_says_which_store_is_mended(graph, tmp_path):
+    def mends():
+        plan = json.loads((tmp_path / "s.partial" / "journal" / "plan.json").read_text())["body"]
+        return plan["mends"]
+
+    leave_unfinished(graph, Logged(), tmp_path / "s", 1, **OPTIONS)
+    assert mends() is None
+    digest = sample(graph, Logged(), tmp_path / "s", **OPTIONS).digest
+    (tmp_path / "s" / "train_shard_000001.bin").unlink()
+    with pytest.warns(UserWarning, match="missing or damaged"):
+        leave_unfinished(graph, Logged(), tmp_path / "s", 0, **OPTIONS)
+    assert mends() == digest
+
+
+@pytest.mark.parametrize("name", ["indptr", "indices", "split"])
+def test_a_graph_whose_bytes_have_changed_is_not_drawn_from(graph, tmp_path, monkeypatch, name):
+    """Found before the first sample is drawn; nothing is left behind."""
+    graph.save(tmp_path / "g")
+    stored = Graph.open(tmp_path / "g")
+    path = tmp_path / "g" / f"{name}.bin"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    monkeypatch.setenv("MUSEGNN_TEST_LOG", str(tmp_path / "log"))
+    for damaged in (stored, Graph.open(tmp_path / "g")):
+        with refused(rf"{name}\.bin is damaged: its bytes do not have the digest in the header"):
+            sample(damaged, Logged(), tmp_path / "s", **OPTIONS)
+        with refused(rf"{name}\.bin is damaged"):
+            damaged.verify_topology()
+    assert names(tmp_path) == ["g"]
+
+
+def test_a_graph_in_memory_has_no_bytes_to_compare(graph):
+    graph.verify_topology()
+
+
+def test_what_samples_do_not_depend_on_is_not_compared(graph, tmp_path, undisturbed):
+    """Labels are read by the model, not by a sampler."""
+    graph.save(tmp_path / "g")
+    path = tmp_path / "g" / "labels.bin"
+    data = bytearray(path.read_bytes())
+    data[9] ^= 1
+    path.write_bytes(data)
+    sample(Graph.open(tmp_path / "g"), Logged(), tmp_path / "s", **OPTIONS)
+    assert contents(tmp_path / "s") == undisturbed
+
+
+def test_the_batch_size_of_a_free_sampler_leaves_no_trace(graph, tmp_path):
+    sampler = UniformInduced(p=0.05, num_samples=6)
+    first = sample(graph, sampler, tmp_path / "s", splits="train", batch_size=7)
+    sample(graph, sampler, tmp_path / "t", splits="train", batch_size=8)
+    assert first.batch_size == 0
+    assert contents(tmp_path / "s") == contents(tmp_path / "t")
+    # And is no other setting.
+    sample(graph, sampler, tmp_path / "s", splits="train", batch_size=9)
+
+
+def test_neither_time_nor_command_is_noted(graph, tmp_path, monkeypatch):
+    store = sample(graph, Logged(), tmp_path / "s", **OPTIONS)
+    assert sorted(store.stored.header.provenance) == ["musegnn", "name", "numba", "numpy"]
+    monkeypatch.setattr(sys, "argv", ["other", "arguments"])
+    sample(graph, Logged(), tmp_path / "t", **OPTIONS)
+    assert contents(tmp_path / "s") == contents(tmp_path / "t")
+    assert "header.json" in contents(tmp_path / "s")
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -382,7 +481,8 @@ def test_a_disk_that_is_full_at_the_end_keeps_all_shards(graph, tmp_path, monkey
     assert len(finished_shards(tmp_path / "s")) == 8
     monkeypatch.setenv("MUSEGNN_TEST_LOG", str(tmp_path / "log"))
     sample(graph, Logged(), tmp_path / "s", **OPTIONS)
-    assert len((tmp_path / "log").read_text().split()) == 2
+    # The first of each split, for the plan and to be compared with what is there.
+    assert len((tmp_path / "log").read_text().split()) == 2 + 2
     assert contents(tmp_path / "s") == undisturbed
 
 
@@ -403,12 +503,19 @@ def test_a_size_limit_of_the_system_keeps_what_is_finished(graph, tmp_path, monk
 
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_drawn(graph, tmp_path, monkeypatch):
-    expected = Plan(graph, Logged(), OPTIONS["splits"], batch_size=20, seed=0).num_bytes
+    plan = Plan(graph, Logged(), OPTIONS["splits"], batch_size=20, seed=0)
+    needed = sum(one.num_bytes for one in estimate(plan, workers=1).values())
+    expected = max(plan.num_bytes, needed)
     monkeypatch.setenv("MUSEGNN_TEST_LOG", str(tmp_path / "log"))
-    monkeypatch.setattr(module, "free_bytes", lambda folder: expected - 1)
-    with refused(r"The samples will take about 0\.0 GB more, but .* has 0\.0 GB free\. Free some space, or"):
+    free = min(plan.num_bytes, needed) - 1
+    monkeypatch.setattr(module, "free_bytes", lambda folder: free)
+    with refused(
+        rf"The samples will take about {needed / 1e9:.3g} GB more, but .* has {free / 1e9:.3g} GB free\. Free"
+    ):
         sample(graph, Logged(), tmp_path / "s", **OPTIONS)
-    assert len((tmp_path / "log").read_text().split()) == 2
+    # Two for the plan, four of each split to be sure.
+    assert len((tmp_path / "log").read_text().split()) == 2 + 8
+    assert names(tmp_path) == ["log"]
     monkeypatch.setattr(module, "free_bytes", lambda folder: expected)
     sample(graph, Logged(), tmp_path / "s", **OPTIONS).verify()
 
@@ -500,7 +607,9 @@ def test_a_graph_store_is_never_overwritten(graph, tmp_path, overwrite):
 def test_what_is_no_store_is_never_overwritten(graph, tmp_path, overwrite):
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "thesis.tex").write_text("years of work")
-    with refused("exists and is not a store. Choose another folder."):
+    with refused(
+        r"exists and is not a store \(or lost its header\.json\)\. Choose another folder, or remove it\."
+    ):
         sample(graph, ShadowKHop([2]), tmp_path / "s", overwrite=overwrite)
     assert (tmp_path / "s" / "thesis.tex").read_text() == "years of work"
     assert names(tmp_path) == ["s"]

@@ -1,8 +1,11 @@
 """What an earlier run has left is taken over if it is intact and was drawn in the same way."""
 
+import errno
 import json
 import os
 import shutil
+import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 from musegnn import Draws, SampleStore, SeededSampler, ShadowKHop, UniformInduced, sample
 from musegnn.sampling import plan as plan_module
 from musegnn.sampling import salvage as module
+from musegnn.store.header import checksum
 from sample_stores import (
     Logged,
     a_graph,
@@ -61,6 +65,12 @@ def drawn(tmp_path_factory, monkeypatch):
     log = tmp_path_factory.mktemp("log") / "log"
     monkeypatch.setenv("MUSEGNN_TEST_LOG", str(log))
     return lambda: len(log.read_text().split()) - 2
+
+
+OTHER_VERSION = (
+    r"/s: its samples were drawn by another version of the sampler; they come out differently now\. "
+    r"Choose another folder, or pass overwrite=True \(--overwrite\) to draw all samples again\.$"
+)
 
 
 def changed_sampler(from_sample=0):
@@ -147,7 +157,8 @@ def test_a_damaged_shard_is_drawn_again_alone(graph, folder, pristine, drawn, da
         store = sample(graph, Logged(), folder, workers=2, **OPTIONS)
     store.verify()
     assert contents(folder) == contents(pristine)
-    assert drawn() == (3 if name == "train_shard_000000" else 2)
+    # And one of each split that has a shard left, to be compared with it.
+    assert drawn() == (3 if name == "train_shard_000000" else 2) + 2
     assert names(folder.parent) == ["s"]
     assert names(folder) == names(pristine)
 
@@ -159,7 +170,8 @@ def test_a_damaged_table_has_its_split_drawn_again(graph, folder, pristine, draw
     with pytest.warns(UserWarning, match=rf"1 of 12 files are missing or damaged \(valid_{table}\.bin\)"):
         sample(graph, Logged(), folder, **OPTIONS)
     assert contents(folder) == contents(pristine)
-    assert drawn() == len(SampleStore.open(folder)["valid"])
+    # And one of train, to be compared with what is there.
+    assert drawn() == len(SampleStore.open(folder)["valid"]) + 1
 
 
 def test_many_damaged_files_are_named_by_the_first_three(graph, folder, pristine):
@@ -195,7 +207,7 @@ def test_a_store_without_links_is_mended_by_copies(graph, folder, pristine, draw
     with pytest.warns(UserWarning, match="missing or damaged"):
         sample(graph, Logged(), folder, **OPTIONS)
     assert contents(folder) == contents(pristine)
-    assert drawn() == 3
+    assert drawn() == 3 + 2
     assert {f"{split}_shard_{i:06d}.bin" for split in ("train", "valid") for i in range(4)} <= synced
 
 
@@ -234,7 +246,8 @@ def test_a_damaged_shard_of_an_unfinished_store_is_drawn_again(graph, tmp_path, 
     damage(tmp_path / "s.partial" / "store" / "train_shard_000002.bin")
     sample(graph, Logged(), tmp_path / "s", **OPTIONS)
     assert contents(tmp_path / "s") == contents(pristine)
-    assert drawn() - before == 2 + 3 + 1 + 11
+    # Two first ones, one to be compared with what is there, and what is missing.
+    assert drawn() - before == 2 + 1 + 3 + 1 + 11
     assert names(tmp_path) == ["s"]
 
 
@@ -321,10 +334,7 @@ def test_samples_that_were_drawn_otherwise_are_kept(folder, pristine, difference
 
 def test_a_sampler_that_has_changed_is_refused_when_going_on(graph, tmp_path):
     leave_unfinished(graph, Logged(), tmp_path / "s", 3, **OPTIONS)
-    with refused(
-        "/s: its samples were drawn by another version of the sampler; the first of train comes out "
-        "differently now. Choose another folder, or pass overwrite=True"
-    ):
+    with refused(OTHER_VERSION):
         sample(graph, changed_sampler(), tmp_path / "s", **OPTIONS)
     assert len(finished_shards(tmp_path / "s")) == 3
     sample(graph, changed_sampler(), tmp_path / "s", overwrite=True, **OPTIONS).verify()
@@ -346,7 +356,7 @@ def test_a_change_that_shows_in_the_second_split_only_is_found(graph, tmp_path):
     train = Draws(graph, UniformInduced(p=0.1, num_samples=9), "train")[0].node_ids.min()
     assert valid[0] != train
     UniformInduced2.__name__ = "UniformInduced"
-    with refused("the first of valid comes out differently now"):
+    with refused(OTHER_VERSION):
         sample(graph, UniformInduced2(p=0.1, num_samples=9), tmp_path / "s", **OPTIONS)
 
 
@@ -354,7 +364,7 @@ def refuse_to_mend(graph, folder, changed):
     (folder / "valid_shard_000002.bin").unlink()
     with (
         pytest.warns(UserWarning, match="missing or damaged"),
-        refused("came out differently"),
+        refused(OTHER_VERSION),
     ):
         sample(graph, changed, folder, **OPTIONS)
 
@@ -393,7 +403,7 @@ def test_a_damaged_header_is_drawn_again_if_told_so(graph, folder, pristine, pla
     text[place] ^= 1
     header.write_bytes(text)
     with refused(
-        r"header\.json .* To mend it, pass overwrite=True \(--overwrite\) to draw all samples again\."
+        r"header\.json .* To do that, pass overwrite=True \(--overwrite\) to draw all samples again\."
     ):
         sample(graph, Logged(), folder, **OPTIONS)
     assert names(folder.parent) == ["s"]
@@ -419,14 +429,171 @@ def test_a_store_that_holds_something_of_the_user_is_not_mended(graph, folder):
 
 
 def test_mending_does_not_believe_the_tables_of_another_store(graph, folder, pristine):
-    """Digests that fit themselves, values that do not: drawing cannot notice, `verify` does."""
+    """Digests that fit themselves, values that do not: beyond the first sample, only `verify` notices."""
     sizes = np.array(SampleStore.open(folder)["train"]._sizes)
-    sizes[0, 3] += 1
+    sizes[1, 3] += 1
     reseal(folder, {"train_sizes": sizes})
     store = sample(graph, Logged(), folder, **OPTIONS)
     assert store.digest != SampleStore.open(pristine).digest
-    with refused("Sample 0 of train"):
+    with refused("Sample 1 of train"):
         store.verify()
+
+
+@pytest.mark.parametrize(("table", "column"), [("sizes", 3), ("bounds", 0), ("bounds", 3)])
+@pytest.mark.parametrize("split", OPTIONS["splits"])
+def test_a_whole_store_whose_first_samples_come_out_differently_is_refused(
+    graph, folder, drawn, table, column, split
+):
+    """Its digests fit: nothing is damaged, but it was drawn by other code."""
+    values = np.array(getattr(SampleStore.open(folder)[split], f"_{table}"))
+    values[0, column] -= 1
+    reseal(folder, {f"{split}_{table}": values})
+    before = contents(folder)
+    with refused(OTHER_VERSION):
+        sample(graph, Logged(), folder, **OPTIONS)
+    assert drawn() == 0
+    assert contents(folder) == before
+    assert names(folder.parent) == ["s"]
+
+
+def test_a_whole_store_of_a_changed_sampler_is_refused(graph, folder, pristine):
+    with refused(OTHER_VERSION):
+        sample(graph, changed_sampler(), folder, **OPTIONS)
+    assert contents(folder) == contents(pristine)
+    sample(graph, changed_sampler(), folder, overwrite=True, **OPTIONS).verify()
+    assert contents(folder) != contents(pristine)
+
+
+def note_again(path, change):
+    """Change what the journal says of a shard; its checksum fits."""
+    body = json.loads(path.read_text())["body"]
+    change(body["facts"])
+    path.write_text(json.dumps({"body": body, "checksum": checksum({path.name: body})}))
+
+
+def other_bounds(facts):
+    facts["bounds"][0][0] += 1e-9
+
+
+def other_seeds(facts):
+    facts["sizes"][0][3] -= 1
+
+
+@pytest.mark.parametrize("change", [other_bounds, other_seeds])
+def test_a_kept_shard_is_compared_with_its_bounds_and_seeds(graph, tmp_path, pristine, change):
+    """The first that is there, here not the first of its split."""
+    leave_unfinished(graph, Logged(), tmp_path / "s", 3, **OPTIONS)
+    partial = tmp_path / "s.partial"
+    (partial / "store" / "train_shard_000000.bin").unlink()
+    note_again(partial / "journal" / "train_shard_000001.json", change)
+    with refused(OTHER_VERSION):
+        sample(graph, Logged(), tmp_path / "s", **OPTIONS)
+    assert finished_shards(tmp_path / "s") == {"train_shard_000001", "train_shard_000002"}
+    sample(graph, Logged(), tmp_path / "s", overwrite=True, **OPTIONS)
+    assert contents(tmp_path / "s") == contents(pristine)
+    assert names(tmp_path) == ["s"]
+
+
+def test_overwriting_keeps_what_was_drawn_alike(graph, tmp_path, pristine, drawn):
+    """An overwriting that was stopped goes on where it was."""
+    leave_unfinished(graph, Logged(), tmp_path / "s", 3, overwrite=True, **OPTIONS)
+    before = drawn()
+    sample(graph, Logged(), tmp_path / "s", overwrite=True, **OPTIONS)
+    assert contents(tmp_path / "s") == contents(pristine)
+    assert drawn() - before == 2 + 1 + 1 + 11
+
+
+@pytest.mark.parametrize("table", ["sizes", "bounds"])
+def test_a_table_that_is_redrawn_otherwise_is_refused(graph, folder, table):
+    """The header has the digest of a table that was unlike the one that is drawn now."""
+    values = np.array(getattr(SampleStore.open(folder)["valid"], f"_{table}"))
+    values[-1, -1] += 1
+    reseal(folder, {f"valid_{table}": values})
+    (folder / f"valid_{table}.bin").unlink()
+    before = names(folder)
+    with pytest.warns(UserWarning, match="missing or damaged"), refused(OTHER_VERSION):
+        sample(graph, Logged(), folder, **OPTIONS)
+    assert names(folder) == before
+
+
+def test_the_right_sampler_mends_what_a_changed_one_was_refused(graph, folder, pristine):
+    """What the changed one has drawn does not stand in its way."""
+    refuse_to_mend(graph, folder, changed_sampler(from_sample=1))
+    with pytest.warns(UserWarning, match="missing or damaged"):
+        sample(graph, Logged(), folder, **OPTIONS)
+    assert contents(folder) == contents(pristine)
+    assert names(folder.parent) == ["s"]
+
+
+def test_what_was_taken_from_a_damaged_store_goes_into_its_mending_only(graph, folder, pristine, drawn):
+    """The damaged store is removed before the mending goes on: then all is drawn."""
+    (folder / "train_shard_000001.bin").unlink()
+    with pytest.warns(UserWarning, match="missing or damaged"):
+        leave_unfinished(graph, Logged(), folder, 0, **OPTIONS)
+    assert len(finished_shards(folder)) == SHARDS - 1
+    shutil.rmtree(folder)
+    before = drawn()
+    sample(graph, Logged(), folder, **OPTIONS)
+    assert contents(folder) == contents(pristine)
+    store = SampleStore.open(folder)
+    assert drawn() - before == 2 + len(store["train"]) + len(store["valid"])
+
+
+def test_a_store_that_cannot_be_read_is_damaged(graph, folder, pristine, monkeypatch):
+    """A sector of the disk that gives an error, here at one file."""
+    digest = module.file_digest
+
+    def failing(path, advance, threads):
+        if path == folder / "train_shard_000001.bin":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return digest(path, advance, threads)
+
+    monkeypatch.setattr(module, "file_digest", failing)
+    with pytest.warns(UserWarning, match=r"1 of 12 files are missing or damaged \(train_shard_000001\.bin\)"):
+        sample(graph, Logged(), folder, **OPTIONS)
+    assert contents(folder) == contents(pristine)
+
+
+def crafted(store, column, value):
+    sizes = np.array(store["train"]._sizes)
+    sizes[0, column] = value
+    return {"changes": {"train_sizes": sizes}}
+
+
+CRAFTED = {
+    "no table": lambda store: {"without": ["train_sizes"]},
+    "no shard": lambda store: {"without": ["train_shard_000000"]},
+    "an array too many": lambda store: {"changes": {"other": np.arange(3)}},
+    "a column too many": lambda store: {"changes": {"train_sizes": np.zeros((10, 5), dtype=np.int64)}},
+    "rows too few": lambda store: {"changes": {"train_sizes": np.array(store["train"]._sizes[:3])}},
+    "a column too few": lambda store: {"changes": {"train_bounds": np.zeros((10, 3))}},
+    "bounds of integers": lambda store: {"changes": {"train_bounds": np.zeros((10, 4), dtype=np.int64)}},
+    "a shard of integers": lambda store: {"changes": {"train_shard_000000": np.zeros(3, dtype=np.int64)}},
+    "an offset beyond the shard": lambda store: crafted(store, 0, 1 << 40),
+    "a negative offset": lambda store: crafted(store, 0, -64),
+    "too many nodes": lambda store: crafted(store, 1, 1 << 40),
+    "more nodes than any file": lambda store: crafted(store, 1, 1 << 62),
+    "a negative number of nodes": lambda store: crafted(store, 1, -5),
+    "all that is there": lambda store: crafted(store, 1, -1),
+    "too many entries": lambda store: crafted(store, 2, 1 << 40),
+    "more entries than any file": lambda store: crafted(store, 2, 1 << 62),
+}
+
+
+@pytest.mark.parametrize("case", CRAFTED)
+def test_mending_does_not_believe_the_header_of_somebody_else(graph, folder, pristine, case):
+    """Checksum and digests fit, the parts do not, and a shard is missing: refused, or drawn right."""
+    reseal(folder, **CRAFTED[case](SampleStore.open(folder)))
+    (folder / "valid_shard_000001.bin").unlink()
+    outcome = nullcontext() if case.startswith("no ") else refused(OTHER_VERSION)
+    with pytest.warns(UserWarning, match="missing or damaged"), outcome:
+        sample(graph, Logged(), folder, **OPTIONS)
+    assert not case.startswith("no ") or contents(folder) == contents(pristine)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sample(graph, Logged(), folder, overwrite=True, **OPTIONS)
+    assert contents(folder) == contents(pristine)
+    assert names(folder.parent) == ["s"]
 
 
 def test_what_is_no_sample_store_is_not_finished(graph, tmp_path):

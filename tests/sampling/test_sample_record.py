@@ -5,6 +5,7 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
+from musegnn import InputError
 from musegnn.sampling import Sample
 
 
@@ -33,6 +34,13 @@ def test_the_spectrum_of_each_laplacian(laplacian, expected):
     spectrum = a_sample().spectrum(laplacian)
     assert (spectrum.theta, spectrum.bound) == expected
     assert all(type(value) is float for value in spectrum)
+
+
+@pytest.mark.parametrize("laplacian", ["other", "Normalized", "", None, 0])
+def test_another_laplacian_is_refused(unchecked, laplacian):
+    with pytest.raises(InputError, match="^laplacian must be 'normalized' or 'combinatorial', got ") as it:
+        a_sample().spectrum(laplacian)
+    assert str(it.value).endswith(f"got {laplacian!r}.")
 
 
 def test_nothing_is_assigned_and_nothing_compared_by_value():

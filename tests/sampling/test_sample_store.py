@@ -21,6 +21,7 @@ from musegnn import (
     UniformInduced,
     sample,
 )
+from musegnn import progress as progress_module
 from musegnn.errors import StoreError
 from musegnn.memory import anonymous_memory
 from musegnn.sampling import layout
@@ -218,7 +219,8 @@ def test_opening_thousands_of_shards_reads_one_header(graph, tmp_path, monkeypat
     checked = count(monkeypatch, folder_module, "check_size")
     store = SampleStore.open(tmp_path / "s")
     assert len(store["train"]) == number
-    assert (len(read), len(mapped), len(checked)) == (1, 2, number + 2)
+    # The tables a second time, when they are compared with their digests.
+    assert (len(read), len(mapped), len(checked)) == (1, 2, number + 2 + 2)
     # Iterating leaves at most MAX_MAPPED files open.
     before = len(os.listdir("/proc/self/fd"))
     most = max(len(os.listdir("/proc/self/fd")) for one in store["train"] if one.num_nodes)
@@ -280,6 +282,28 @@ def test_samples_of_another_graph_are_refused(folder, graph):
         SampleStore.open(folder).check_graph(other)
 
 
+def test_the_nodes_that_were_missed(graph, tmp_path):
+    samples = own_copy(graph, tmp_path, Overlapping())["train"]
+    expected = [node for node in np.flatnonzero(np.asarray(graph.split) == 0).tolist() if node >= 65]
+    missed = samples.uncovered(graph)
+    assert missed.tolist() == expected
+    assert missed.dtype == graph.indices.dtype
+    assert len(missed) == samples.num_uncovered()
+
+
+def test_a_seeded_sampler_has_missed_none(graph, store):
+    assert [samples.uncovered(graph).tolist() for samples in store.values()] == [[], []]
+
+
+def test_the_missed_nodes_of_another_graph_are_not_told(store):
+    with refused("was drawn from the graph .*, but random 1 is .* Draw samples of this graph with"):
+        store["train"].uncovered(a_graph(seed=1))
+
+
+def test_a_free_sampler_has_no_batch_size(graph, tmp_path):
+    assert own_copy(graph, tmp_path, Overlapping()).batch_size == 0
+
+
 def test_another_name_is_not_another_graph(folder, graph, tmp_path):
     graph.save(tmp_path / "g")
     SampleStore.open(folder, graph=Graph.open(tmp_path / "g"))
@@ -327,7 +351,29 @@ ATTRIBUTES = {
     "a sampler with a list": lambda attributes: {"sampler": {"name": "x", "settings": []}},
     "a seed that is a text": lambda attributes: {"seed": "0"},
     "a batch size that is a fraction": lambda attributes: {"batch_size": 20.0},
+    "a negative batch size": lambda attributes: {"batch_size": -1},
+    "a batch size that is truth": lambda attributes: {"batch_size": True},
+    "a batch size beyond all": lambda attributes: {"batch_size": (1 << 63) + 1},
     "nodes that are none": lambda attributes: {"num_nodes": None},
+    "no nodes": lambda attributes: {"num_nodes": 0},
+    "a negative number of nodes": lambda attributes: {"num_nodes": -600},
+    "more nodes than any graph": lambda attributes: {"num_nodes": 1 << 62},
+    "a graph that is a number": lambda attributes: {"graph": 3},
+    "a name with a line break": lambda attributes: {"sampler": {"name": "x\ny", "settings": {}}},
+    "a name with a blank": lambda attributes: {"sampler": {"name": "x y", "settings": {}}},
+    "a name with an escape": lambda attributes: {"sampler": {"name": "\x1b[2J", "settings": {}}},
+    "an empty name": lambda attributes: {"sampler": {"name": "", "settings": {}}},
+    "a name without an end": lambda attributes: {"sampler": {"name": "x" * 201, "settings": {}}},
+    "no settings": lambda attributes: {"sampler": {"name": "x"}},
+    "a seed that is truth": lambda attributes: {"seed": True},
+    "a split with a path": lambda attributes: {"splits": {"../train": attributes["splits"]["train"]}},
+    "a split with a line break": lambda attributes: {"splits": {"train\n": attributes["splits"]["train"]}},
+    "more nodes in a split than in the graph": split_with(num_nodes=601),
+    "a negative number of nodes in a split": split_with(num_nodes=-1),
+    "more samples than memory": split_with(num_samples=1 << 60),
+    "more samples than memory, in large shards": split_with(num_samples=1 << 60, shard_size=1 << 59),
+    "a shard larger than all": split_with(num_samples=1, shard_size=(1 << 40) + 1),
+    "no samples": split_with(num_samples=0),
     "no contract": lambda attributes: {"contract": None},
     "an unknown contract": lambda attributes: {"contract": "other"},
     "ids of another type": lambda attributes: {"id_dtype": "<f8"},
@@ -549,8 +595,51 @@ def test_verify_finds_a_changed_byte(folder, tmp_path, name):
         if path.stem == name:
             data[17] ^= 4
         (changed / path.name).write_bytes(data)
-    with refused(rf"{name}\.bin is damaged: its bytes do not have the digest in the header"):
-        SampleStore.open(changed).verify()
+    message = rf"{name}\.bin is damaged: its bytes do not have the digest in the header"
+    if "shard" not in name:
+        with refused(message):
+            SampleStore.open(changed)
+        return
+    store = SampleStore.open(changed)
+    with refused(message):
+        store.verify()
+    # And before anything of it is used; the other shards are whole.
+    split, number = name.split("_shard_")
+    size = store[split]._shard_size
+    for index, whole in enumerate(SampleStore.open(folder)[split]):
+        if index // size == int(number):
+            with refused(message):
+                store[split][index]
+        else:
+            assert is_equal(store[split][index], whole)
+
+
+def test_a_shard_is_compared_with_its_digest_once(folder, monkeypatch):
+    monkeypatch.setattr(module, "MAX_MAPPED", 1)
+    digested = count(monkeypatch, folder_module, "file_digest")
+    store = SampleStore.open(folder)
+    size = store.stored.header.attributes["splits"]["train"]["shard_size"]
+    for shard in (0, 1, 0, 1, 2):
+        store["train"][shard * size]
+    assert [path.stem for path, *_ in digested] == [
+        *("train_bounds", "train_sizes", "valid_bounds", "valid_sizes"),
+        *(f"train_shard_{number:06d}" for number in range(3)),
+    ]
+
+
+def test_reading_shows_no_progress(folder, capsys, monkeypatch):
+    """Neither opening nor the first look at a shard; `verify` does."""
+    monkeypatch.setattr(progress_module, "LOG_SECONDS", 0)
+    progress_module.show_progress(True)
+    try:
+        store = SampleStore.open(folder)
+        for samples in store.values():
+            list(samples)
+        assert capsys.readouterr().err == ""
+        store.verify()
+        assert capsys.readouterr().err.startswith("Verifying")
+    finally:
+        progress_module.show_progress(False)
 
 
 def test_a_shard_that_vanishes_or_shrinks_is_named(graph, tmp_path, monkeypatch):
@@ -577,7 +666,12 @@ def test_a_file_too_many_is_nobodys_business(graph, tmp_path):
     assert names(tmp_path / "s")[1] == "notes.txt"
 
 
-def test_shards_are_told_from_tables():
-    assert module.shard_name("train", 12) == "train_shard_000012"
-    assert module.is_shard("valid_shard_000000")
-    assert not module.is_shard("train_sizes")
+@pytest.mark.parametrize(("number", "name"), [(12, "train_shard_000012"), (1234567, "train_shard_1234567")])
+def test_shards_are_told_from_tables(number, name):
+    assert module.shard_name("train", number) == name
+    assert module._SHARD.search(name)
+
+
+@pytest.mark.parametrize("name", ["train_sizes", "valid_bounds", "train_shard_00012", "train_shard_000012x"])
+def test_tables_are_told_from_shards(name):
+    assert not module._SHARD.search(name)

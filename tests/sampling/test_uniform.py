@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import oracles
 from musegnn import Graph, InputError
 from musegnn.sampling import Draws, UniformInduced, uniform
+from musegnn.sampling.base import describe
 from strategies import graph_parts
 
 NUM_NODES, NUM_SAMPLES, P = 12, 1500, 0.3
@@ -132,19 +133,29 @@ def test_the_threshold_is_exact(monkeypatch, p, inside):
     assert UniformInduced(p=p).draw(four, 0, np.random.default_rng(0)).tolist() == inside
 
 
-@pytest.mark.parametrize("p", [0, -0.1, 1.0001, float("nan"), float("inf"), "0.5", None], ids=repr)
+@pytest.mark.parametrize("p", [0, -0.1, 1.0001, float("nan"), float("inf"), "0.5", None, True], ids=repr)
 def test_other_probabilities_are_refused(unchecked, p):
     with pytest.raises(InputError, match=r"^p of UniformInduced must lie in \(0, 1\], got ") as it:
         UniformInduced(p=p)
     assert str(it.value).endswith(f"got {p!r}.")
 
 
-@pytest.mark.parametrize("num_samples", [0, -3, 2.0, True, None], ids=repr)
+@pytest.mark.parametrize("num_samples", [0, -3, 2.0, True, None, 1 << 63], ids=repr)
 def test_other_numbers_of_samples_are_refused(unchecked, num_samples):
-    with pytest.raises(InputError, match=r"^num_samples of UniformInduced must be a positive integer, got "):
+    with pytest.raises(
+        InputError, match=r"^num_samples of UniformInduced must be a positive integer below 2\*\*63, got "
+    ):
         UniformInduced(num_samples=num_samples)
 
 
 def test_one_in_ten_and_a_hundred_samples_unless_told(graph):
     assert UniformInduced() == UniformInduced(p=0.1, num_samples=100)
     assert len(Draws(graph, UniformInduced(), "none")) == 100
+
+
+def test_one_is_one_whether_whole_or_not(unchecked):
+    """1 and 1.0 are the same setting: the same description, and so the same samples."""
+    assert type(UniformInduced(p=1).p) is float
+    assert type(UniformInduced(p=np.float64(0.5)).p) is float
+    assert describe(UniformInduced(p=1)) == describe(UniformInduced(p=1.0))
+    assert repr(describe(UniformInduced(p=1))) == repr(describe(UniformInduced(p=1.0)))

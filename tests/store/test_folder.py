@@ -246,7 +246,9 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch, num_values):
 def test_a_folder_that_is_no_store_is_never_touched(tmp_path, overwrite):
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "thesis.tex").write_text("years of work")
-    with refused("exists and is not a store. Choose another folder."):
+    with refused(
+        r"exists and is not a store \(or lost its header\.json\)\. Choose another folder, or remove it\.$"
+    ):
         save(tmp_path / "s", overwrite=overwrite)
     assert (tmp_path / "s" / "thesis.tex").read_text() == "years of work"
     assert names(tmp_path) == ["s"]
@@ -537,7 +539,7 @@ def test_a_file_that_vanishes_is_named(tmp_path):
     save(tmp_path / "s")
     stored = StoredFolder(tmp_path / "s", "graph")
     (tmp_path / "s" / "x.bin").unlink()
-    with refused(r"x\.bin does not exist\. Check the path\."):
+    with refused(r"x\.bin is missing: the store is damaged\. Write it again\."):
         stored.verify()
 
 
@@ -649,6 +651,7 @@ def stopped(folder, **options):
     with suppress(ZeroDivisionError), FolderWriter(folder, "samples", keep=True, **options) as writer:
         writer.write("x", np.arange(10))
         (writer.scratch / "bucket").write_bytes(b"keys")
+        (writer.journal / "plan.json").write_text("a plan")
         (writer.journal / "x.json").write_text("noted")
         raise ZeroDivisionError
 
@@ -675,6 +678,36 @@ def test_a_writer_that_keeps_but_has_noted_nothing_leaves_nothing(tmp_path):
         writer.write("x", np.arange(10))
         raise ZeroDivisionError
     assert names(tmp_path) == []
+
+
+def test_a_plan_alone_is_nothing_to_keep(tmp_path):
+    with suppress(ZeroDivisionError), FolderWriter(tmp_path / "a" / "s", "samples", keep=True) as writer:
+        writer.write("x", np.arange(10))
+        (writer.journal / "plan.json").write_text("a plan")
+        raise ZeroDivisionError
+    assert names(tmp_path) == []
+
+
+def test_a_journal_that_vanished_is_nothing_to_keep(tmp_path):
+    with suppress(ZeroDivisionError), FolderWriter(tmp_path / "s", "samples", keep=True) as writer:
+        writer.journal.rmdir()
+        raise ZeroDivisionError
+    assert names(tmp_path) == []
+
+
+def test_clearing_a_folder_spares_what_it_is_told_to(tmp_path):
+    """Files, folders and links go; what a link points to does not."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    with FolderWriter(tmp_path / "s", "samples") as writer:
+        for name in ("a", "b"):
+            (writer.files / name).write_text(name)
+        (writer.files / "folder").mkdir()
+        (writer.files / "folder" / "inside").touch()
+        (writer.files / "link").symlink_to(tmp_path / "mine")
+        writer.clear(writer.files, spare=[writer.files / "b"])
+        assert names(writer.files) == ["b"]
+    assert names(tmp_path / "mine") == ["thesis.tex"]
 
 
 @pytest.mark.parametrize("publishes", [True, False])
@@ -716,6 +749,7 @@ def test_what_is_kept_is_free_for_the_next_writer(tmp_path):
 def test_a_full_disk_says_what_is_kept(tmp_path):
     def write():
         with FolderWriter(tmp_path / "s", "samples", keep=True) as writer:
+            (writer.journal / "plan.json").write_text("a plan")
             (writer.journal / "x.json").write_text("noted")
             raise OSError(errno.ENOSPC, "No space left on device")
 

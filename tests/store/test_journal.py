@@ -2,13 +2,16 @@
 
 import json
 import os
+import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from musegnn.errors import StoreError
 from musegnn.store import ArraySpec, FolderWriter, Journal, digest_array
+from musegnn.store.header import checksum
 
 PLAN = {"graph": "abc", "sizes": [1, 2], "sampler": {"name": "S", "settings": {"p": 0.1}}}
 
@@ -59,7 +62,7 @@ def test_what_was_finished_is_there_for_the_next_writer(folder):
             dtype="<i8", shape=(10,), digest=digest_array(np.full(10, 1))
         )
         assert journal.is_intact("a")
-        assert journal.is_intact("b", threads=2)
+        assert journal.is_intact("b")
         assert writer.path("a").read_bytes() == np.full(10, 1).tobytes()
 
 
@@ -128,6 +131,19 @@ def test_an_array_that_is_missing_or_of_another_size_is_forgotten(folder, partia
 SPEC = {"dtype": "<i8", "shape": [10], "digest": "0" * 64}
 
 
+def sealed(body, name="a.json"):
+    """With a checksum that fits: only what it says can be wrong."""
+    return json.dumps({"body": body, "checksum": checksum({name: body})}).encode()
+
+
+def test_an_entry_that_makes_sense_is_taken(folder, partial):
+    """So that what is forgotten below is forgotten for the fault alone."""
+    (partial / "journal" / "a.json").write_bytes(sealed({"spec": SPEC, "facts": {"n": 2}}))
+    with unfinished(folder) as (_, journal):
+        assert sorted(journal.entries) == ["a", "b"]
+        assert journal.entries["a"].facts == {"n": 2}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -139,15 +155,21 @@ SPEC = {"dtype": "<i8", "shape": [10], "digest": "0" * 64}
         b'"text"',
         b"\xff\xfe",
         b"[" * 100_000,
-        json.dumps({"spec": SPEC}).encode(),
-        json.dumps({"facts": {}}).encode(),
-        json.dumps({"spec": SPEC, "facts": 3}).encode(),
-        json.dumps({"spec": SPEC, "facts": ["x"]}).encode(),
-        json.dumps({"spec": 3, "facts": {}}).encode(),
-        json.dumps({"spec": {**SPEC, "shape": [-10]}, "facts": {}}).encode(),
-        json.dumps({"spec": {**SPEC, "shape": [11]}, "facts": {}}).encode(),
-        json.dumps({"spec": {**SPEC, "dtype": "|O"}, "facts": {}}).encode(),
-        json.dumps({"spec": {**SPEC, "digest": None}, "facts": {}}).encode(),
+        json.dumps({"spec": SPEC, "facts": {}}).encode(),
+        json.dumps({"body": {"spec": SPEC, "facts": {}}}).encode(),
+        json.dumps({"body": {"spec": SPEC, "facts": {}}, "checksum": "0" * 64}).encode(),
+        sealed({"spec": SPEC, "facts": {}}, "b.json"),
+        sealed([]),
+        sealed(None),
+        sealed({"spec": SPEC}),
+        sealed({"facts": {}}),
+        sealed({"spec": SPEC, "facts": 3}),
+        sealed({"spec": SPEC, "facts": ["x"]}),
+        sealed({"spec": 3, "facts": {}}),
+        sealed({"spec": {**SPEC, "shape": [-10]}, "facts": {}}),
+        sealed({"spec": {**SPEC, "shape": [11]}, "facts": {}}),
+        sealed({"spec": {**SPEC, "dtype": "|O"}, "facts": {}}),
+        sealed({"spec": {**SPEC, "digest": None}, "facts": {}}),
     ],
     ids=repr,
 )
@@ -183,6 +205,85 @@ def test_any_changed_byte_of_an_entry_is_found(folder, partial):
     assert undetected == []
 
 
+def test_entries_that_changed_places_are_forgotten(folder, partial):
+    """File and entry of one array under the name of another: the samples would be in another order."""
+    for place, suffix in (("store", "bin"), ("journal", "json")):
+        (partial / place / f"a.{suffix}").rename(partial / place / "c")
+        (partial / place / f"b.{suffix}").rename(partial / place / f"a.{suffix}")
+        (partial / place / "c").rename(partial / place / f"b.{suffix}")
+    with unfinished(folder) as (_, journal):
+        assert journal.entries == {}
+        assert names(partial / "store") == []
+
+
+def test_an_entry_in_place_of_the_plan_is_no_plan(folder, partial):
+    (partial / "journal" / "plan.json").write_bytes((partial / "journal" / "a.json").read_bytes())
+    with FolderWriter(folder, "samples", keep=True) as writer:
+        assert Journal.left(writer) is None
+
+
+def replace_by_a_folder(path):
+    path.unlink()
+    path.mkdir()
+    (path / "inside").touch()
+
+
+def replace_by_a_link(path, target):
+    path.unlink()
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [
+        replace_by_a_folder,
+        lambda path: replace_by_a_link(path, "nowhere"),
+        lambda path: replace_by_a_link(path, path.name),
+        lambda path: replace_by_a_link(path, "/dev/zero"),
+        lambda path: path.write_bytes(b"{"),
+    ],
+    ids=["folder", "nowhere", "itself", "device", "text"],
+)
+@pytest.mark.parametrize("name", ["a.json", "plan.json"])
+def test_what_is_no_entry_makes_room_for_one(folder, partial, replace, name):
+    replace(partial / "journal" / name)
+    with unfinished(folder) as (writer, journal):
+        assert "a" not in journal.entries
+        add(writer, journal, "a", 3)
+    with unfinished(folder) as (_, journal):
+        assert journal.is_intact("a")
+
+
+def test_what_is_left_is_told_by_its_plan(folder, partial):
+    """If anything was finished: of a plan alone nothing can be lost."""
+
+    def left():
+        try:
+            with FolderWriter(folder, "samples", keep=True) as writer:
+                return Journal.left(writer)
+        finally:
+            shutil.copytree(saved, partial, dirs_exist_ok=True)
+
+    saved = shutil.copytree(partial, folder.with_name("saved"))
+    assert left() == PLAN
+    for name in ("a.json", "b.json"):
+        (partial / "journal" / name).unlink()
+        (saved / "journal" / name).unlink()
+    assert left() is None
+
+
+def test_an_entry_that_changes_while_it_is_in_use_is_refused(folder, partial):
+    """The facts are read again when they are asked for."""
+    with unfinished(folder) as (_, journal):
+        path = partial / "journal" / "a.json"
+        path.write_bytes(path.read_bytes().replace(b"2.5", b"2.6"))
+        with pytest.raises(
+            StoreError, match=r"a\.json was changed while it was in use\. Do the same again\."
+        ):
+            _ = journal.entries["a"].facts
+        assert journal.entries["b"].facts == {}
+
+
 def test_an_entry_is_there_whole_or_not_at_all(folder, partial, monkeypatch):
     """Stopped before the rename, the entry has no name; what was written of it is not read."""
 
@@ -212,7 +313,7 @@ def test_an_entry_reaches_the_disk_before_it_gets_its_name(folder, monkeypatch):
 
     def checked(self, target):
         assert synced == ["c.new"]
-        assert json.loads(self.read_text())["facts"] == {"n": 1}
+        assert json.loads(self.read_text())["body"]["facts"] == {"n": 1}
         return rename(self, target)
 
     with unfinished(folder) as (writer, journal):

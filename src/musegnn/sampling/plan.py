@@ -9,9 +9,10 @@ import numpy as np
 
 from musegnn.errors import InputError
 from musegnn.graph import Graph
+from musegnn.graph.checks import SPLITS
 from musegnn.sampling import layout
 from musegnn.sampling.base import FreeSampler, Sampler, describe
-from musegnn.sampling.draws import Draws
+from musegnn.sampling.draws import NO_SPLIT, Draws
 from musegnn.sampling.sample_store import shard_name
 from musegnn.store.arrays import dtype_name
 
@@ -47,7 +48,8 @@ class Plan:
             "contract": "free" if isinstance(sampler, FreeSampler) else "seeded",
             "seed": int(seed),
             "batch_size": 0 if isinstance(sampler, FreeSampler) else int(batch_size),
-            "splits": {split: self._split(split) for split in self.draws},
+            # In one order, whatever order they were named in: the header is the same bytes.
+            "splits": {split: self._split(split) for split in (*SPLITS, NO_SPLIT) if split in self.draws},
         }
 
     @property

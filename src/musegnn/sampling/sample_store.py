@@ -1,7 +1,7 @@
 """Samples on disk: tables of sizes and spectral bounds, and shards that are mapped when they are needed."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,20 @@ def shard_name(split: str, number: int) -> str:
     return f"{split}_shard_{number:06d}"
 
 
+def _mapper(stored: StoredFolder, split: str) -> Callable[[int], np.ndarray]:
+    """Maps a shard by its number; the first time, its bytes are compared with its digest."""
+    checked = set()
+
+    def map_shard(number: int) -> np.ndarray:
+        name = shard_name(split, number)
+        if number not in checked:
+            stored.verify({name}, shown=False)
+            checked.add(number)
+        return stored.map(name)
+
+    return map_shard
+
+
 class StoredSamples(Samples):
     """The samples of one split: `store["train"][i]` is a view of the mapped shard and copies nothing.
 
@@ -52,8 +66,7 @@ class StoredSamples(Samples):
         self._id_dtype = np.dtype(attributes["id_dtype"])
         self._sizes = stored.arrays[f"{split}_sizes"].view(np.ndarray)
         self._bounds = stored.arrays[f"{split}_bounds"].view(np.ndarray)
-        self._checked: set[int] = set()
-        self._shard = lru_cache(MAX_MAPPED)(self._map)
+        self._shard = lru_cache(MAX_MAPPED)(_mapper(stored, split))
 
     @property
     def num_nodes(self) -> Int64[np.ndarray, " samples"]:
@@ -89,13 +102,6 @@ class StoredSamples(Samples):
                 "Mend it by running `muse sample` as before."
             )
         return layout.read(shard, sizes, self._bounds[index], self._id_dtype)
-
-    def _map(self, number: int) -> np.ndarray:
-        name = shard_name(self.split, number)
-        if number not in self._checked:
-            self._stored.verify({name}, shown=False)
-            self._checked.add(number)
-        return self._stored.map(name)
 
     def counted_once(self) -> Iterator[tuple[Sample, Bool[np.ndarray, " seeds"]]]:
         """Each sample with a mask of the seeds that no sample before it had: each node counts once."""

@@ -273,6 +273,7 @@ class StoredFolder:
         total = sum(spec.num_bytes for spec in specs.values()) if shown else 0
         with file_errors(self.folder), progress("Verifying", total, unit="B") as advance:
             for name, spec in specs.items():
+                check_size(self.path(name), spec)
                 if file_digest(self.path(name), advance, threads) != spec.digest:
                     raise StoreError(
                         f"{self.path(name)} is damaged: its bytes do not have the digest in the header. "

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import stat
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
@@ -89,9 +90,10 @@ _AGAIN = "Write the store again."
 
 def read_json(path: Path) -> dict[str, Any]:
     """An object from a file that may hold anything."""
-    if not path.is_file():
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise StoreError(f"{path} is not a regular file. {_AGAIN}")
-    if path.stat().st_size > MAX_HEADER_BYTES:
+    if status.st_size > MAX_HEADER_BYTES:
         raise StoreError(f"{path} is larger than {MAX_HEADER_BYTES:,} bytes: not a header. {_AGAIN}")
     try:
         body = json.loads(path.read_text(encoding="utf-8"))

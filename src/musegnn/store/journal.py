@@ -45,6 +45,8 @@ class Journal:
                 entry = None if path.name == PLAN else self._entry(path)
                 if entry is not None:
                     self.entries[path.stem] = entry
+            noted = [entry.path for entry in self.entries.values()]
+            writer.clear(writer.journal, spare=[writer.journal / PLAN, *noted])
         else:
             writer.clear(writer.journal, spare=())
             _write(writer.journal / PLAN, plan)
@@ -77,6 +79,7 @@ class Journal:
         body = _read(path)
         try:
             spec = array_spec(path.stem, body["spec"])
+            dict(body["facts"])
             check_size(self._writer.path(path.stem), spec)
         except (KeyError, TypeError, ValueError, StoreError):
             return None
@@ -84,19 +87,19 @@ class Journal:
 
 
 def _read(path: Path) -> Any:
-    """The body of a file with its own checksum; None if it is missing or has changed."""
+    """The body of a file with its own checksum; None if it is missing, has changed or had another name."""
     try:
         file = read_json(path)
     except (OSError, StoreError):
         return None
     body = file.get("body")
-    return body if isinstance(body, dict) and file.get("checksum") == checksum(body) else None
+    return body if isinstance(body, dict) and file.get("checksum") == checksum({path.name: body}) else None
 
 
 def _write(path: Path, body: dict[str, Any]) -> None:
     fresh = path.with_suffix(".new")
     with fresh.open("w", encoding="utf-8") as file:
-        json.dump({"body": body, "checksum": checksum(body)}, file)
+        json.dump({"body": body, "checksum": checksum({path.name: body})}, file)
         file.flush()
         os.fsync(file.fileno())
     fresh.rename(path)
