@@ -23,9 +23,14 @@ def hardware() -> str:
 
 def commit() -> str:
     """The commit measured; a tree with changes is marked. MUSEGNN_COMMIT names it where there is no git."""
-    described = ["git", "-C", str(FOLDER), "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(described, capture_output=True, text=True)
-    return os.environ["MUSEGNN_COMMIT"] if done.returncode else done.stdout.strip()
+    git = ["git", "-C", str(FOLDER)]
+    done = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    if done.returncode:
+        return os.environ["MUSEGNN_COMMIT"]
+    # The figures recorded a moment ago are no change to what is measured.
+    others = [*git, "status", "--porcelain", "--", ":/", ":!results.json", ":!RESULTS.md", ":!plots"]
+    changed = subprocess.run(others, capture_output=True, text=True, check=True).stdout
+    return done.stdout.strip() + "-dirty" * bool(changed)
 
 
 def record(figures: list[dict[str, object]], command: str) -> None:

@@ -48,6 +48,7 @@ def test_an_estimate_writes_nothing(folder, capsys):
     assert [path.name for path in folder.iterdir()] == ["g"]
     rows = [line.split() for line in out.splitlines() if line.startswith("  ")]
     assert rows[1][:3] == ["train", "4", "100"]
+    assert "more than is free" not in out
     assert "Needs about" in out
 
 

@@ -11,7 +11,7 @@ def _poison(size, dtype=np.float64):
     return np.full(size, np.nan if is_float else np.iinfo(dtype).max, dtype)
 
 
-_NAMES = ("zeros", "sqrt", "int32", "int64", "uint32", "uint64", "float64")
+_NAMES = ("zeros", "sqrt", "int32", "int8", "int64", "uint32", "uint64", "float64")
 _NUMPY = SimpleNamespace(**{name: getattr(np, name) for name in _NAMES}, empty=_poison)
 
 

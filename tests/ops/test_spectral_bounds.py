@@ -18,7 +18,7 @@ IMPLEMENTATIONS = [
 ]
 
 
-GOLDEN = ["0x1.66be0c5701eb8p+0", "0x1.aaaaaaaaac7fep+0", "0x1.8000000000000p+2", "0x1.4000000000000p+3"]
+GOLDEN = ["0x1.510a847b2b231p+0", "0x1.aaaaaaaaac7fep+0", "0x1.8000000000000p+2", "0x1.4000000000000p+3"]
 
 
 def csr(source, target, num_nodes):
@@ -120,19 +120,21 @@ def test_the_kernel_does_what_the_reference_does_on_known_graphs(graph):
     "graph", [star(3), star(50), star(501), complete(2), complete(3), complete(40), bipartite(3, 17)]
 )
 def test_few_distinct_eigenvalues_are_found(spectral_bounds, graph):
-    """Lanczos breaks down before its six steps are done, and theta is lmax."""
+    """Lanczos breaks down before its steps are done, and theta is lmax."""
     theta = spectral_bounds(*graph)[0]
     assert theta == pytest.approx(lmax(*graph)[0], rel=1e-9)
 
 
 @pytest.mark.parametrize("spectral_bounds", IMPLEMENTATIONS)
-def test_six_steps_find_one_of_six_eigenvalues_and_miss_one_of_more(spectral_bounds):
-    six = scattered(np.arange(5), np.arange(1, 6), 6, seed=0)
-    assert spectral_bounds(*six)[0] == pytest.approx(lmax(*six)[0], rel=1e-9)
-    many = path(100)
-    # Five steps give 1.3104, seven 1.3213.
-    assert spectral_bounds(*many)[0] == pytest.approx(1.3171579, rel=1e-7)
-    assert lmax(*many)[0] == pytest.approx(1.3330171, rel=1e-7)
+@pytest.mark.parametrize("graph", [path(100), random_graph(300, 900, 1)])
+def test_signs_that_oppose_their_neighbors_are_a_good_start(spectral_bounds, graph):
+    """x'Lx / x'x = 4 cut / (n + entries) is less than theta, and more than random signs would give."""
+    indptr, indices = graph
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    signs = np.sign(reference.start(indptr, indices))
+    cut = (signs[rows] != signs[indices]).sum() / 2
+    quotient = 4 * cut / (len(indptr) - 1 + len(indices))
+    assert 1.1 * len(indices) / (len(indptr) - 1 + len(indices)) < quotient < spectral_bounds(*graph)[0]
 
 
 @pytest.mark.parametrize("spectral_bounds", IMPLEMENTATIONS)
@@ -156,26 +158,6 @@ def test_bounds_from_degrees(spectral_bounds, graph, bound, theta_combinatorial,
     assert bounds[1] == pytest.approx(bound, rel=2e-12)
     assert bounds[1] >= bound
     assert bounds[2:].tolist() == [theta_combinatorial, bound_combinatorial]
-
-
-@pytest.mark.parametrize("spectral_bounds", IMPLEMENTATIONS)
-def test_theta_sees_every_part_of_the_graph(spectral_bounds):
-    """K40 and a path of three nodes, whose lmax is larger, at either end of the ids and in the middle."""
-    edges = np.triu_indices(40, 1)
-    for first in (0, 20, 39):
-        ids = np.array([*range(first), *range(first + 3, 43)])
-        graph = csr([*ids[edges[0]], first, first + 1], [*ids[edges[1]], first + 1, first + 2], 43)
-        assert spectral_bounds(*graph)[0] == pytest.approx(lmax(*graph)[0], rel=1e-9)
-
-
-def test_a_small_part_of_the_start_is_no_breakdown():
-    """K1500 has 2.25 million of the start vector's square, the path beside it 7: its share is 0.0018."""
-    n = 1500
-    away_from_diagonal = np.tile(np.arange(n, dtype=np.int32), (n, 1))[~np.eye(n, dtype=bool)]
-    indices = np.concatenate([away_from_diagonal, n + np.array([1, 0, 2, 1], dtype=np.int32)])
-    indptr = np.cumsum([0, *[n - 1] * n, 1, 2, 1])
-    # lmax of K1500 is 1, of the path 7/6.
-    assert ops.spectral_bounds(indptr, indices)[0] == pytest.approx(7 / 6, rel=1e-9)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -231,7 +213,9 @@ def test_the_kernel_writes_all_of_its_memory(on_poison):
     graph = GRAPHS["sparse"][0], GRAPHS["sparse"][1].view(np.uint32)
     expected = numba._lanczos(*graph)
     # From Python a kernel gives an int back, which would not stay unsigned.
-    alpha, beta = on_poison(numba._lanczos, bits_at=lambda *place: np.uint64(numba.bits_at(*place)))(*graph)
+    alpha, beta, *_ = on_poison(numba._lanczos, bits_at=lambda *place: np.uint64(numba.bits_at(*place)))(
+        *graph
+    )
     np.testing.assert_allclose(alpha, expected[0], rtol=1e-12)
     np.testing.assert_allclose(beta, expected[1], rtol=1e-12)
     assert len(beta) == len(alpha) - 1 == reference.STEPS - 1

@@ -233,10 +233,20 @@ def test_overwriting_draws_the_same_again(graph, tmp_path, monkeypatch):
 
 def test_nothing_is_announced_if_nothing_is_to_be_drawn(graph, tmp_path):
     told = []
-    sample(graph, Logged(), tmp_path / "s", announce=told.append, **OPTIONS)
-    assert [type(plan) for plan in told] == [Plan]
-    sample(graph, Logged(), tmp_path / "s", announce=told.append, **OPTIONS)
+
+    def announce(plan, num_there):
+        told.append((type(plan), num_there))
+
+    sample(graph, Logged(), tmp_path / "s", announce=announce, **OPTIONS)
+    assert told == [(Plan, 0)]
+    sample(graph, Logged(), tmp_path / "s", announce=announce, **OPTIONS)
     assert len(told) == 1
+    (tmp_path / "s" / "train_shard_000001.bin").unlink()
+    with pytest.warns(UserWarning, match="train_shard_000001.bin"):
+        store = sample(graph, Logged(), tmp_path / "s", announce=announce, **OPTIONS)
+    num_samples = sum(len(samples) for samples in store.values())
+    assert told[1][0] is Plan
+    assert 0 < told[1][1] < num_samples
 
 
 @pytest.mark.parametrize("num_shards", [0, 1, 3, 7])

@@ -61,3 +61,8 @@ def test_settings_are_positive_integers(name, value):
 def test_settings_are_told():
     settings = {"roots": 7, "length": 2, "num_samples": 3}
     assert describe(RandomWalk(7, 2, 3)) == {"name": "RandomWalk", "settings": settings}
+
+
+def test_a_sample_that_would_take_hours_is_refused():
+    with pytest.raises(InputError, match="is 100,000,000,000 steps for one sample; at most 1,000,000,000"):
+        RandomWalk(roots=25_000_000_000, length=4)

@@ -10,6 +10,8 @@ from musegnn.graph import Graph
 def open_graph(graph: str, root: Path | None) -> Graph:
     """Open a graph store, or load a dataset by its name."""
     path = Path(graph)
+    if not graph:
+        raise InputError("The name of the graph is empty. Pass a graph store or a dataset.")
     if path.is_file():
         raise InputError(f"{graph} is a file. Make it a graph store: muse import {graph} --out FOLDER.")
     if catalog.is_known(graph) or not (path.is_dir() or len(path.parts) > 1):
@@ -17,3 +19,11 @@ def open_graph(graph: str, root: Path | None) -> Graph:
     if root is not None:
         raise InputError(f"--root belongs to a dataset, but {graph} is a folder. Leave it out.")
     return Graph.open(path)
+
+
+def check_out(out: Path) -> None:
+    """An empty name, as from a variable that is not set, would be the current folder."""
+    if out == Path("."):
+        raise InputError("--out is the current folder or empty. Name a folder to write.")
+    if out.is_file():
+        raise InputError(f"--out {out} is a file. Name a folder to write.")

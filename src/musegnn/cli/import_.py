@@ -1,5 +1,6 @@
 """`muse import`: raw files -> graph store."""
 
+import shlex
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.graphs import check_out
 from musegnn.cli.settings import parse
 from musegnn.datasets import catalog, own
 from musegnn.errors import InputError
@@ -53,6 +55,7 @@ def import_(
     Examples: `muse import ogbn-arxiv --root raw --out arxiv`, `muse import edges.csv --labels labels.csv
     --features x.npy --out mine`, `muse import arxiv-shaped --set scale=0.1 --out small`.
     """
+    check_out(out)
     if not dry_run:
         # A target that cannot be written is found now, not after an hour of reading.
         with FolderWriter(out, KIND, overwrite=overwrite):
@@ -64,7 +67,7 @@ def import_(
         named=named,
         root=root,
         topology=topology,
-        options=parse(settings or []),
+        options=parse(settings or [], "seed=1"),
     )
     budget = None if memory is None else _bytes(memory)
     _print_plan(described, out)
@@ -77,7 +80,7 @@ def import_(
         f"Wrote {out}: {graph.num_nodes:,} nodes, {graph.num_edges // 2:,} undirected edges, "
         f"{show.size(graph.stored.num_bytes)} in {show.duration(time.monotonic() - started)}."
     )
-    print(f"Next: muse info {out}")
+    print(f"Next: muse info {shlex.quote(str(out))}")
 
 
 def _described(

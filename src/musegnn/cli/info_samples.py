@@ -23,7 +23,7 @@ def show_samples(folder: Path, *, verify: bool, as_json: bool) -> None:
     show.line("seed", str(store.seed))
     if not store.is_free:
         show.line("batch size", f"{store.batch_size:,}")
-    head = ("split", "samples", "seeds", "mean nodes", "mean entries", "theta, normalized", "combinatorial")
+    head = ("split", "samples", "seeds", "mean n_s", "mean entries", "theta, normalized", "combinatorial")
     show.table([head, *(_row(split, samples) for split, samples in store.items())])
     if store.is_free:
         show.line("covered", ", ".join(_coverage(split, samples) for split, samples in store.items()))

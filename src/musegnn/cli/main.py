@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(_usage_line(error, command))
     except (KeyboardInterrupt, typer.Abort):
         print(
-            "muse: interrupted; no half-written store is left. The same command begins again or goes on.",
+            "muse: interrupted; nothing half-written is taken for complete. Run the same command again.",
             file=sys.stderr,
         )
         return INTERRUPTED

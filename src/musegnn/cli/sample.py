@@ -1,16 +1,18 @@
 """`muse sample`: graph -> sample store."""
 
+import shlex
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from musegnn.cli import show
-from musegnn.cli.graphs import open_graph
+from musegnn.cli.graphs import check_out, open_graph
 from musegnn.cli.settings import parse
 from musegnn.graph.building import free_bytes
 from musegnn.graph.threads import default_workers
+from musegnn.ops import is_cold
 from musegnn.sampling import sample as draw
 from musegnn.sampling.base import FreeSampler, describe, spell
 from musegnn.sampling.catalog import SAMPLERS, make
@@ -47,45 +49,42 @@ def sample(
     Examples: `muse sample debian --out samples`, `muse sample graphs/arxiv --set fanouts=15,10,5 --out s3`,
     `muse sample debian --sampler UniformInduced --set p=0.2 --out uniform`.
     """
-    chosen = make(sampler, parse(settings or []))
+    check_out(out)
+    chosen = make(sampler, parse(settings or [], "fanouts=10,5"))
     opened = open_graph(graph, root)
     names = [name.strip() for name in splits.split(",") if name.strip()]
     workers = workers or default_workers()
     batches = "" if isinstance(chosen, FreeSampler) else f"batches of {batch_size:,}, "
     print(f"Sampling {opened.name}: {spell(describe(chosen))}, {batches}seed {seed}")
+    drawn: dict[str, Any] = {"batch_size": batch_size, "seed": seed}
     if dry_run:
-        plan = Plan(opened, chosen, names, batch_size=batch_size, seed=seed)
-        _print_estimate(plan, out, workers)
+        _print_estimate(Plan(opened, chosen, names, **drawn), out, workers)
         return
     began: list[float] = []
 
-    def announce(plan: Plan) -> None:
+    def announce(plan: Plan, num_there: int) -> None:
         _print_estimate(plan, out, workers)
+        if num_there:
+            print(f"Going on: {num_there:,} of {plan.num_samples:,} samples are there.")
         began.append(time.monotonic())
 
-    store = draw(
-        opened,
-        chosen,
-        out,
-        batch_size=batch_size,
-        seed=seed,
-        splits=names,
-        workers=workers,
-        overwrite=overwrite,
-        announce=announce,
-    )
+    how: dict[str, Any] = {"splits": names, "workers": workers, "overwrite": overwrite, "announce": announce}
+    store = draw(opened, chosen, out, **drawn, **how)
     if began:
         num_samples = sum(len(samples) for samples in store.values())
         took = show.duration(time.monotonic() - began[0])
-        print(f"Wrote {out}: {num_samples:,} samples, {show.size(store.stored.num_bytes)} in {took}.")
+        print(
+            f"Wrote {out}: {show.count(num_samples, 'sample')}, "
+            f"{show.size(store.stored.num_bytes)} in {took}."
+        )
     else:
         print(f"{out} is complete; every byte was checked.")
-    print(f"Next: muse info {out}")
+    print(f"Next: muse info {shlex.quote(str(out))}")
 
 
 def _print_estimate(plan: Plan, out: Path, workers: int) -> None:
     estimates = estimate(plan, workers=workers)
-    rows: list[tuple[str, ...]] = [("split", "samples", "seeds", "mean nodes", "mean entries", "about")]
+    rows: list[tuple[str, ...]] = [("split", "samples", "its nodes", "mean n_s", "mean entries", "about")]
     rows += [
         (
             split,
@@ -100,8 +99,11 @@ def _print_estimate(plan: Plan, out: Path, workers: int) -> None:
     show.table(rows)
     needed = sum(one.num_bytes for one in estimates.values())
     seconds = sum(one.seconds for one in estimates.values())
-    threads = f"{workers} worker" + "s" * (workers > 1)
-    print(
-        f"Needs about {show.size(needed)} of disk ({show.size(free_bytes(out.absolute()))} free), "
-        f"{show.duration(seconds)} with {threads}."
+    free = free_bytes(out.absolute())
+    line = (
+        f"Needs about {show.size(needed)} of disk ({show.size(free)} free), "
+        f"{show.duration(seconds)} with {show.count(workers, 'worker')}."
     )
+    if is_cold():
+        line += " The first run after an installation compiles its kernels: some seconds more."
+    print(line if needed <= free else f"{line} That is more than is free.")

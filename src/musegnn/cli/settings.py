@@ -6,13 +6,13 @@ from typing import Any
 from musegnn.errors import InputError
 
 
-def parse(settings: list[str]) -> dict[str, Any]:
+def parse(settings: list[str], example: str) -> dict[str, Any]:
     """Numbers, lists and the like are read as Python writes them, anything else as text."""
     options = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not (key.isidentifier() and equals):
-            raise InputError(f"--set takes KEY=VALUE, got {setting!r}. For example --set seed=1.")
+            raise InputError(f"--set takes KEY=VALUE, got {setting!r}. For example --set {example}.")
         try:
             options[key] = ast.literal_eval(text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

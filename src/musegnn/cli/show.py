@@ -14,6 +14,11 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.1f} TB"
 
 
+def count(number: int, noun: str) -> str:
+    """2, 'sample' -> '2 samples'."""
+    return f"{number:,} {noun}" + "s" * (number != 1)
+
+
 def duration(seconds: float) -> str:
     """75 -> '1 min 15 s'."""
     if seconds < 1:

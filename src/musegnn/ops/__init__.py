@@ -168,7 +168,7 @@ def spectral_bounds(
     """theta <= lmax(L) <= bound of a subgraph's two Laplacians: the normalized, then the combinatorial.
 
     normalized:     L = I - D'^-1/2 (A + I) D'^-1/2, D' = D + I
-                    theta = the largest Ritz value of 6 Lanczos steps
+                    theta = the Ritz value of 2 Lanczos steps from signs that oppose their neighbors
                     bound = 2 - 2 / (1 + max d), since D + A >= 0
     combinatorial:  L = D - A
                     theta = max d + 1 (0 without edges); the Ritz value of a hub and its neighbors is no less
@@ -177,6 +177,13 @@ def spectral_bounds(
     All four are 0 of a subgraph without nodes.
     """
     return _op("spectral_bounds", compiled).spectral_bounds(_plain(indptr), _plain(indices))  # type: ignore[no-any-return]
+
+
+def is_cold() -> bool:
+    """Whether no kernel has been compiled yet: the first call will then take seconds."""
+    from musegnn.ops.kernel import is_cold
+
+    return is_cold()
 
 
 def _plain(array: np.ndarray) -> np.ndarray:

@@ -28,6 +28,11 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
             config.CACHE_DIR = before  # type: ignore[attr-defined]
 
 
+def is_cold() -> bool:
+    """Whether the folder of compiled kernels is empty."""
+    return not any(_folder(config.CACHE_DIR).iterdir())  # type: ignore[attr-defined]
+
+
 @cache
 def _folder(chosen: str) -> Path:
     """A folder for these very sources, below the one the user has chosen for Numba or has for caches.

@@ -1,5 +1,6 @@
 """The operator Omega: split and index -> sample. Nothing here is stored; `offline` stores it."""
 
+import difflib
 import hashlib
 import json
 from functools import cached_property
@@ -45,6 +46,7 @@ class Draws(Samples):
                 f"A sampler is a SeededSampler or a FreeSampler, got {sampler!r}. "
                 "Pass one such as musegnn.ShadowKHop(fanouts=[10, 5])."
             )
+        check_graph_type(graph)
         self.graph = graph
         self.sampler = sampler
         self.batch_size = check_positive(batch_size, "batch_size")
@@ -141,10 +143,20 @@ def is_in_split(graph: Graph, name: str, nodes: Integer[np.ndarray, " n"] | slic
 
 def check_split(name: str) -> str:
     """One of the names a split may have."""
-    if name not in (*SPLITS, NO_SPLIT):
-        allowed = ", ".join((*SPLITS, NO_SPLIT))
-        raise InputError(f"There is no split {name!r}; allowed are {allowed}.")
+    allowed = (*SPLITS, NO_SPLIT)
+    if name not in allowed:
+        near = difflib.get_close_matches(name, allowed, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise InputError(f"There is no split {name!r}; allowed are {', '.join(allowed)}.{hint}")
     return name
+
+
+def check_graph_type(graph: object) -> None:
+    """A name is no graph."""
+    if not isinstance(graph, Graph):
+        raise InputError(
+            f"A musegnn.Graph is needed, got {graph!r}. Load one, as in musegnn.datasets.load('debian')."
+        )
 
 
 def _is_drawn(shape: tuple[int, ...]) -> bool:

@@ -18,7 +18,7 @@ from musegnn.graph.checks import SPLITS, num_workers
 from musegnn.progress import Advance, progress
 from musegnn.sampling import layout, salvage
 from musegnn.sampling.base import Sampler
-from musegnn.sampling.draws import Draws
+from musegnn.sampling.draws import Draws, check_graph_type
 from musegnn.sampling.plan import Plan, estimate
 from musegnn.sampling.sample_store import KIND, SampleStore
 from musegnn.store import ArrayWriter, FolderWriter, Journal
@@ -35,7 +35,7 @@ def sample(
     splits: Sequence[str] = SPLITS,
     workers: int = 1,
     overwrite: bool = False,
-    announce: Callable[[Plan], None] = lambda plan: None,
+    announce: Callable[[Plan, int], None] = lambda plan, num_there: None,
 ) -> SampleStore:
     """Draw the samples of these splits into a store at `out`, and open it.
 
@@ -43,10 +43,11 @@ def sample(
     (threads) and after any number of interruptions. Called again with the same arguments, it goes on where it
     was stopped; of a store that is complete it reads every byte and draws again what is missing or damaged.
     The adjacency of a stored graph is compared with its digest first. A worker needs 0.2 bytes for each node
-    of the graph and a few times the size of a sample. `announce` is told what is about to be drawn; it is not
-    called if nothing is.
+    of the graph and a few times the size of a sample. `announce` is told what is about to be drawn, and
+    how many of the samples are there already; it is not called if all are.
     """
     num_workers(workers)
+    check_graph_type(graph)
     folder = Path(out)
     # What is there is looked at under the lock, and replaced only as far as it is ours to mend.
     with FolderWriter(folder, KIND, overwrite=True, keep=True) as writer:
@@ -64,12 +65,12 @@ def sample(
         salvage.drop_damaged(journal, workers)
         if finished is not None and not salvage.adopt_intact(folder, finished, writer, journal, workers):
             return salvage.check_store_alike(folder, plan)
+        _check_disk(writer, journal, plan)
         if overwrite:
             salvage.drop_unlike(writer, journal, plan)
         else:
             salvage.check_kept_alike(writer, journal, plan)
-        _check_disk(writer, journal, plan)
-        announce(plan)
+        announce(plan, sum(len(indices) for name, _, indices in plan.shards() if name in journal.entries))
         _draw_missing(writer, journal, plan, workers)
         _write_tables(writer, journal, plan)
         if finished is not None:

@@ -52,6 +52,11 @@ class Sample:
         """The ids of the seeds."""
         return self.node_ids[: self.num_seeds]
 
+    def edge_index(self) -> Int64[np.ndarray, "2 entries"]:
+        """Rows and columns of all entries, as PyG takes them; a copy."""
+        rows = np.repeat(np.arange(self.num_nodes, dtype=np.int64), np.diff(self.indptr))
+        return np.stack([rows, self.indices.astype(np.int64)])
+
     def spectrum(self, laplacian: Laplacian) -> Spectrum:
         """Bounds on the largest eigenvalue of L_s, from below and from above."""
         if laplacian not in ("normalized", "combinatorial"):

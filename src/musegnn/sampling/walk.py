@@ -6,8 +6,12 @@ import numpy as np
 from jaxtyping import Integer
 
 from musegnn import ops
+from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.sampling.base import FreeSampler, check_positive, key_of
+
+MAX_STEPS = 10**9
+"""Of one sample: some ten seconds."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,12 @@ class RandomWalk(FreeSampler):
 
     def __post_init__(self) -> None:
         for name in ("roots", "length", "num_samples"):
-            check_positive(getattr(self, name), f"{name} of RandomWalk")
+            object.__setattr__(self, name, check_positive(getattr(self, name), f"{name} of RandomWalk"))
+        if self.roots * self.length > MAX_STEPS:
+            raise InputError(
+                f"roots * length of RandomWalk is {self.roots * self.length:,} steps for one sample; at most "
+                f"{MAX_STEPS:,} are allowed. Draw more and smaller samples."
+            )
 
     def draw(self, graph: Graph, index: int, rng: np.random.Generator) -> Integer[np.ndarray, " nodes"]:
         """The nodes visited, roots included, ascending."""

@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from musegnn.ops.bitmap import bitmap, has, rank, ranks
+from musegnn.ops.bitmap import add, bitmap, has, rank, ranks
 from musegnn.ops.kernel import kernel
 
 _AHEAD = 4
@@ -83,10 +83,6 @@ def _num_entries(indptr, node_ids):
 @no_type_check
 def _induce(indptr, indices, node_ids, num_seeds, kept):
     inside = bitmap(len(indptr) - 1, node_ids)
-    before = ranks(inside)
-    place = np.empty(len(node_ids), dtype=np.uint32)
-    for i in range(len(node_ids)):
-        place[rank(inside, before, node_ids[i])] = i
     bounds = np.empty(len(node_ids) + 1, dtype=np.int64)
     bounds[0] = 0
     k = np.uint64(0)
@@ -98,30 +94,35 @@ def _induce(indptr, indices, node_ids, num_seeds, kept):
             kept[k] = indices[e]
             k += has(inside, indices[e])
         bounds[i + 1] = k
-    _relabel(kept, bounds, inside, before, place, num_seeds)
+    _relabel(kept, bounds, inside, node_ids[:num_seeds])
     return bounds, kept[:k].view(np.int32)
 
 
 @kernel
 @no_type_check
-def _relabel(columns, bounds, inside, before, place, num_seeds):
+def _relabel(columns, bounds, inside, seeds):
     """Global ids become local ones, ascending in each row: seeds first, then in the order of the graph."""
-    seeds = np.empty(num_seeds, dtype=np.uint32)
+    num_seeds = np.uint64(len(seeds))
+    is_seed = np.zeros(len(inside), dtype=np.uint64)
+    for seed in seeds:
+        add(is_seed, seed)
+    others = inside & ~is_seed
+    others_before, seeds_before = ranks(others), ranks(is_seed)
+    waiting = np.empty(len(seeds), dtype=np.uint32)
     for i in range(len(bounds) - 1):
         found = np.uint64(0)
+        behind = np.uint64(bounds[i])
         for e in range(np.uint64(bounds[i]), np.uint64(bounds[i + 1])):
-            columns[e] = place[rank(inside, before, columns[e])]
-            found += np.uint64(columns[e] < num_seeds)
-        if found == 0:
-            continue
-        # From the end: the others move up behind the seeds, which wait aside. Most rows have none.
-        waiting, behind = found, bounds[i + 1]
-        for e in range(bounds[i + 1] - 1, bounds[i] - 1, -1):
-            if columns[e] < num_seeds:
-                waiting -= np.uint64(1)
-                seeds[waiting] = columns[e]
+            node = columns[e]
+            if has(others, node):
+                columns[behind] = num_seeds + rank(others, others_before, node)
+                behind += np.uint64(1)
             else:
-                behind -= 1
-                columns[behind] = columns[e]
-        for q in range(found):
-            columns[bounds[i] + q] = seeds[q]
+                # A few of a hundred entries; they wait aside.
+                waiting[found] = rank(is_seed, seeds_before, node)
+                found += np.uint64(1)
+        if found > 0:
+            for e in range(bounds[i + 1] - 1, bounds[i] + np.int64(found) - 1, -1):
+                columns[e] = columns[e - np.int64(found)]
+            for q in range(found):
+                columns[bounds[i] + q] = waiting[q]

@@ -1,4 +1,4 @@
-"""Bounds on the largest eigenvalue: Lanczos steps and degrees.
+"""Bounds on the largest eigenvalue: signs that oppose their neighbors, a few Lanczos steps, and degrees.
 
 Every sum is taken in one order and nothing is fused, so that a sample has the same bytes on every machine.
 """
@@ -22,12 +22,11 @@ def spectral_bounds(
     """See `musegnn.ops.spectral_bounds`."""
     if len(indptr) == 1:
         return np.zeros(4)
-    columns = indices.view(np.uint32)
-    alpha, beta = _lanczos(indptr, columns)
-    largest, joint = _degrees(indptr, columns)
+    alpha, beta, largest, joint = _lanczos(indptr, indices.view(np.uint32))
+    rounding = ROUNDING + SUMMING * (len(indptr) - 1)
     return np.array(
         [
-            (1 - ROUNDING - SUMMING * (len(indptr) - 1)) * max(0.0, _largest_eigenvalue(alpha, beta)),
+            (1 - rounding) * max(0.0, _largest_eigenvalue(alpha, beta)),
             (1 + ROUNDING) * (2 - 2 / (1 + largest)),
             largest + 1 if largest else 0,
             joint,
@@ -38,51 +37,72 @@ def spectral_bounds(
 
 @kernel
 @no_type_check
-def _degrees(indptr, indices):
-    """The largest degree, and the largest sum of degrees of two neighbors."""
-    degree = (indptr[1:] - indptr[:-1]).astype(np.uint32)
-    joint = np.int64(0)
-    for i in range(len(degree)):
-        largest = np.uint32(0)
-        for e in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
-            largest = max(largest, degree[indices[e]])
-        if largest > 0:
-            joint = max(joint, np.int64(degree[i]) + np.int64(largest))
-    return np.int64(degree.max()), joint
+def _lanczos(indptr, indices):
+    """V'LV, tridiagonal, after so many steps; the largest degree, and sum of degrees of two neighbors."""
+    n = len(indptr) - 1
+    sign = np.empty(n, dtype=np.int8)
+    for i in range(n):
+        sign[i] = 1 - 2 * np.int64(bits_at(np.uint64(0), np.uint64(i)) & np.uint64(1))
+    _oppose(indptr, indices, sign)
+
+    v, w, previous, scaled, scale = np.empty(n), np.empty(n), np.zeros(n), np.empty(n), np.empty(n)
+    largest, joint = _first_product(indptr, indices, sign, scale, v, w)
+    alpha, beta = np.zeros(STEPS), np.zeros(STEPS)
+    for step in range(STEPS):
+        last = beta[step - 1] if step > 0 else 0.0
+        if step > 0:
+            for i in range(n):
+                previous[i] = v[i]
+                v[i] = w[i] / last
+                scaled[i] = scale[i] * v[i]
+            for i in range(n):
+                w[i] = v[i] - scale[i] * (scaled[i] + _row_sum(scaled, indices, indptr[i], indptr[i + 1]))
+        alpha[step] = _dot(v, w)
+        for i in range(n):
+            w[i] -= alpha[step] * v[i] + last * previous[i]
+        beta[step] = np.sqrt(_dot(w, w))
+        if beta[step] <= _BREAKDOWN:
+            return alpha[: step + 1], beta[:step], largest, joint
+    return alpha, beta[:-1], largest, joint
 
 
 @kernel
 @no_type_check
-def _lanczos(indptr, indices):
-    """The tridiagonal matrix V'LV after so many steps: its diagonal and what stands beside it."""
-    n = len(indptr) - 1
-    scale = np.empty(n)
-    v = np.empty(n)
-    for i in range(n):
-        root = np.sqrt(indptr[i + 1] - indptr[i] + 1.0)
-        scale[i] = 1.0 / root
-        v[i] = -root if bits_at(np.uint64(0), np.uint64(i)) & np.uint64(1) else root
-    v /= np.sqrt(_dot(v, v))
-    previous = np.zeros(n)
-    w = np.empty(n)
-    scaled = np.empty(n)
-    alpha, beta = np.zeros(STEPS), np.zeros(STEPS)
-    for step in range(STEPS):
-        for i in range(n):
-            scaled[i] = scale[i] * v[i]
-        for i in range(n):
-            w[i] = v[i] - scale[i] * (scaled[i] + _row_sum(scaled, indices, indptr[i], indptr[i + 1]))
-        last = beta[step - 1] if step > 0 else 0.0
-        alpha[step] = _dot(v, w)
-        for i in range(n):
-            w[i] -= alpha[step] * v[i] + last * previous[i]
-        norm = np.sqrt(_dot(w, w))
-        if norm <= _BREAKDOWN:
-            return alpha[: step + 1], beta[:step]
-        beta[step] = norm
-        for i in range(n):
-            previous[i], v[i] = v[i], w[i] / norm
-    return alpha, beta[:-1]
+def _oppose(indptr, indices, sign):
+    """Let each node in turn take the sign that most of its neighbors do not have."""
+    for i in range(len(sign)):
+        total = 0
+        for e in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            total += sign[indices[e]]
+        # Without a branch, which would be a guess: the sign stays where the neighbors are even.
+        sign[i] = (total < 0) - (total > 0) + (total == 0) * sign[i]
+
+
+@kernel
+@no_type_check
+def _first_product(indptr, indices, sign, scale, v, w):
+    """v = D'^1/2 times signs, of length 1, and w = L v. D'^-1/2 v is signs only, which are counted.
+
+    Returns the largest degree and the largest sum of degrees of two neighbors, which are found on the way.
+    """
+    signed = np.empty(len(sign), dtype=np.int32)
+    for i in range(len(sign)):
+        signed[i] = sign[i] * (indptr[i + 1] - indptr[i] + 1)
+    norm = np.sqrt(np.float64(len(sign) + len(indices)))
+    largest = joint = 0
+    for i in range(len(sign)):
+        total, widest = np.int32(sign[i]), np.int32(0)
+        for e in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            neighbor = signed[indices[e]]
+            total += np.int32(1) - np.int32(2) * np.int32(neighbor < 0)
+            widest = max(widest, abs(neighbor))
+        degree = indptr[i + 1] - indptr[i]
+        scale[i] = 1.0 / np.sqrt(degree + 1.0)
+        v[i] = signed[i] * scale[i] / norm
+        w[i] = v[i] - scale[i] * (total / norm)
+        if degree > 0:
+            largest, joint = max(largest, degree), max(joint, degree + np.int64(widest) - 1)
+    return largest, joint
 
 
 @kernel
