@@ -3,8 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from musegnn.sampling.base import Sampler
 from musegnn.sampling.draws import Draws, check_graph_type
 from musegnn.sampling.plan import Plan, estimate
 from musegnn.sampling.sample_store import KIND, SampleStore
-from musegnn.store import ArrayWriter, FolderWriter, Journal
+from musegnn.store import ArraySpec, ArrayWriter, FolderWriter, Journal
 from musegnn.version import __version__
 
 
@@ -98,9 +97,10 @@ def _check_disk(writer: FolderWriter, journal: Journal, plan: Plan) -> None:
 
 
 def _draw_missing(writer: FolderWriter, journal: Journal, plan: Plan, workers: int) -> None:
-    """Every worker takes the next shard that is missing, draws it alone and begins another.
+    """Every worker takes the next shard that is missing, draws it alone, notes it and begins another.
 
-    A shard is pushed to the disk while its worker draws the next one, and noted in the journal thereafter.
+    Nobody waits for the disk here: a shard that a power cut takes from under its note does not have its
+    digest any more, and is drawn again.
     """
     todo: queue.SimpleQueue[tuple[str, Draws, range]] = queue.SimpleQueue()
     missing = 0
@@ -111,10 +111,9 @@ def _draw_missing(writer: FolderWriter, journal: Journal, plan: Plan, workers: i
     stop, workers = threading.Event(), max(1, min(workers, todo.qsize()))
     with (
         progress("Sampling", plan.num_samples, "samples", done=plan.num_samples - missing) as advance,
-        ThreadPoolExecutor(workers) as disk,
         ThreadPoolExecutor(workers) as pool,
     ):
-        tasks = [pool.submit(_work, todo, writer, journal, disk, advance, stop) for _ in range(workers)]
+        tasks = [pool.submit(_work, todo, writer, journal, advance, stop) for _ in range(workers)]
         try:
             for task in wait(tasks, return_when=FIRST_EXCEPTION).done:
                 task.result()
@@ -126,33 +125,25 @@ def _work(
     todo: "queue.SimpleQueue[tuple[str, Draws, range]]",
     writer: FolderWriter,
     journal: Journal,
-    disk: ThreadPoolExecutor,
     advance: Advance,
     stop: threading.Event,
 ) -> None:
-    before: Future[None] | None = None
     while not stop.is_set():
         try:
             name, draws, indices = todo.get_nowait()
         except queue.Empty:
-            break
+            return
         written = _write_shard(writer.path(name), draws, indices, advance, stop)
-        latest = None if written is None else disk.submit(_finish, journal, name, *written)
-        # Two shards at most are on their way: a slow disk must not gather more of them.
-        if before is not None:
-            before.result()
-        before = latest
-    if before is not None:
-        before.result()
+        if written is not None:
+            journal.add(name, *written)
 
 
 def _write_shard(
     path: Path, draws: Draws, indices: range, advance: Advance, stop: threading.Event
-) -> tuple[ArrayWriter, dict[str, Any]] | None:
+) -> tuple[ArraySpec, dict[str, Any]] | None:
     """Draw some samples into one file, and say where each lies; None when told to stop."""
     sizes, bounds = [], []
-    with ExitStack() as on_error:
-        shard = on_error.enter_context(ArrayWriter(path, np.uint8))
+    with ArrayWriter(path, np.uint8) as shard:
         for index in indices:
             if stop.is_set():
                 return None
@@ -160,13 +151,7 @@ def _write_shard(
             sizes.append(list(layout.append(shard, drawn)))
             bounds.append(drawn.bounds.tolist())
             advance(1)
-        on_error.pop_all()
-    return shard, {"sizes": sizes, "bounds": bounds}
-
-
-def _finish(journal: Journal, name: str, shard: ArrayWriter, facts: dict[str, Any]) -> None:
-    with shard:
-        journal.add(name, shard.finish(), facts)
+        return shard.finish(wait=False), {"sizes": sizes, "bounds": bounds}
 
 
 def _write_tables(writer: FolderWriter, journal: Journal, plan: Plan) -> None:

@@ -114,10 +114,11 @@ class ArrayWriter:
         self._file.flush()
         return map_array(self.path, self._spec(digest=""))
 
-    def finish(self) -> ArraySpec:
-        """Push the file to the disk and describe it."""
+    def finish(self, *, wait: bool = True) -> ArraySpec:
+        """Close the file and describe it; `wait` until it is on the disk, or leave that to the system."""
         self._file.flush()
-        os.fsync(self._file.fileno())
+        if wait:
+            os.fsync(self._file.fileno())
         self._file.close()
         return self._spec(digest=self._digest.hexdigest())
 
