@@ -417,13 +417,12 @@ def test_an_interrupt_stops_the_workers_and_keeps_what_is_finished(
     graph, tmp_path, monkeypatch, undisturbed, workers
 ):
     """A real one: the signal of Ctrl-C, sent from a worker while the main thread waits."""
-    stop, interrupted, threads, stopped = threading.Event(), threading.Event(), threading.active_count(), []
+    stop, once, threads, stopped = threading.Event(), threading.Lock(), threading.active_count(), []
     monkeypatch.setattr(module, "threading", SimpleNamespace(Event=lambda: stop))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt():
-        if not interrupted.is_set():
-            interrupted.set()
+        if once.acquire(blocking=False):
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         stopped.append(stop.wait(5))
 
