@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -423,6 +424,8 @@ def test_an_interrupt_stops_the_workers_and_keeps_what_is_finished(
 
     def interrupt():
         if once.acquire(blocking=False):
+            # The main thread starts the last worker meanwhile, and waits.
+            time.sleep(0.3)
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         stopped.append(stop.wait(5))
 

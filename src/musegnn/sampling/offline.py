@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from importlib.metadata import version
 from pathlib import Path
@@ -17,8 +17,9 @@ from musegnn.graph.checks import SPLITS, num_workers
 from musegnn.progress import Advance, progress
 from musegnn.sampling import layout, salvage
 from musegnn.sampling.base import Sampler
-from musegnn.sampling.draws import Draws, check_graph_type
+from musegnn.sampling.draws import check_graph_type
 from musegnn.sampling.plan import Plan, estimate
+from musegnn.sampling.record import Sample
 from musegnn.sampling.sample_store import KIND, SampleStore
 from musegnn.store import ArraySpec, ArrayWriter, FolderWriter, Journal
 from musegnn.version import __version__
@@ -102,19 +103,19 @@ def _draw_missing(writer: FolderWriter, journal: Journal, plan: Plan, workers: i
     Nobody waits for the disk here: a shard that a power cut takes from under its note does not have its
     digest any more, and is drawn again.
     """
-    todo: queue.SimpleQueue[tuple[str, Draws, range]] = queue.SimpleQueue()
+    todo: queue.SimpleQueue[tuple[str, str, range]] = queue.SimpleQueue()
     missing = 0
     for name, split, indices in plan.shards():
         if name not in journal.entries:
-            todo.put((name, plan.draws[split], indices))
+            todo.put((name, split, indices))
             missing += len(indices)
     stop, workers = threading.Event(), max(1, min(workers, todo.qsize()))
     with (
         progress("Sampling", plan.num_samples, "samples", done=plan.num_samples - missing) as advance,
         ThreadPoolExecutor(workers) as pool,
     ):
-        tasks = [pool.submit(_work, todo, writer, journal, advance, stop) for _ in range(workers)]
         try:
+            tasks = [pool.submit(_work, todo, plan, writer, journal, advance, stop) for _ in range(workers)]
             for task in wait(tasks, return_when=FIRST_EXCEPTION).done:
                 task.result()
         finally:
@@ -122,7 +123,8 @@ def _draw_missing(writer: FolderWriter, journal: Journal, plan: Plan, workers: i
 
 
 def _work(
-    todo: "queue.SimpleQueue[tuple[str, Draws, range]]",
+    todo: "queue.SimpleQueue[tuple[str, str, range]]",
+    plan: Plan,
     writer: FolderWriter,
     journal: Journal,
     advance: Advance,
@@ -130,24 +132,24 @@ def _work(
 ) -> None:
     while not stop.is_set():
         try:
-            name, draws, indices = todo.get_nowait()
+            name, split, indices = todo.get_nowait()
         except queue.Empty:
             return
-        written = _write_shard(writer.path(name), draws, indices, advance, stop)
+        samples = (plan.draws[split][index] for index in indices)
+        written = _write_shard(writer.path(name), samples, advance, stop)
         if written is not None:
             journal.add(name, *written)
 
 
 def _write_shard(
-    path: Path, draws: Draws, indices: range, advance: Advance, stop: threading.Event
+    path: Path, samples: Iterable[Sample], advance: Advance, stop: threading.Event
 ) -> tuple[ArraySpec, dict[str, Any]] | None:
-    """Draw some samples into one file, and say where each lies; None when told to stop."""
+    """Write samples, which are drawn on the way, and say where each lies; None when told to stop."""
     sizes, bounds = [], []
     with ArrayWriter(path, np.uint8) as shard:
-        for index in indices:
+        for drawn in samples:
             if stop.is_set():
                 return None
-            drawn = draws[index]
             sizes.append(list(layout.append(shard, drawn)))
             bounds.append(drawn.bounds.tolist())
             advance(1)

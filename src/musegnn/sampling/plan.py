@@ -18,7 +18,7 @@ from musegnn.store.arrays import dtype_name
 
 SHARD_BYTES = 1 << 26
 """A shard is about this large: what a kill loses for each worker, and what a reader maps at once."""
-MIN_SHARDS = 16
+MIN_SHARDS = 64
 """A split with as many samples has as many shards at the least, so that several workers end together."""
 DISK_SPEED = 400e6
 """Bytes a second that an estimate takes for granted."""

@@ -126,7 +126,8 @@ class FolderWriter:
     def finish(self, name: str) -> np.ndarray:
         """Close the file of one array and map it for reading."""
         writer = self._writers.pop(name)
-        self.specs[name] = writer.finish()
+        # What is kept and can be written again need not wait for the disk: its digest tells if it was lost.
+        self.specs[name] = writer.finish(wait=not self.keep)
         return map_array(writer.path, self.specs[name])
 
     def publish(self, attributes: dict[str, Any], provenance: dict[str, Any]) -> None:
