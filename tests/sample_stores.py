@@ -9,12 +9,36 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from musegnn import FreeSampler, Graph, SampleStore, SeededSampler, ShadowKHop, sample
+from musegnn import (
+    Cluster,
+    FreeSampler,
+    FullKHop,
+    Graph,
+    NeighborSampling,
+    PersonalizedPageRank,
+    RandomWalk,
+    SampleStore,
+    SeededSampler,
+    ShadowKHop,
+    UniformInduced,
+    sample,
+)
 from musegnn.errors import StoreError
-from musegnn.sampling import offline
+from musegnn.sampling import offline, plan
 from musegnn.store import FolderWriter
 
 FIELDS = ("node_ids", "indptr", "indices", "bounds")
+FEW_SHARDS = 4
+"""Shards a split that the tests ask for."""
+SAMPLERS = [
+    ShadowKHop([3, 2]),
+    FullKHop(1),
+    NeighborSampling([3, 2]),
+    PersonalizedPageRank(top_k=4),
+    UniformInduced(p=0.05, num_samples=6),
+    RandomWalk(roots=20, length=3, num_samples=6),
+    Cluster(parts=6),
+]
 
 
 def a_graph(num_nodes=600, seed=0):
@@ -49,6 +73,14 @@ class Overlapping(FreeSampler):
 
     def draw(self, graph, index, rng):
         return np.arange(10 * index, 10 * index + (0 if index == 3 else 25), dtype=np.int32)
+
+
+def drawn_in_few_shards(graph, folder, **options):
+    """The store that `Logged` gives, for a fixture that outlives a test's monkeypatch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "MIN_SHARDS", FEW_SHARDS)
+        sample(graph, Logged(), folder, **options)
+    return folder
 
 
 def note(line):

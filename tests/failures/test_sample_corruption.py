@@ -15,7 +15,7 @@ from test_corruption import CORRUPTIONS, means_the_same
 from musegnn import SampleStore, sample
 from musegnn.errors import StoreError
 from musegnn.sampling import plan
-from sample_stores import Logged, a_graph, contents, leave_unfinished, names
+from sample_stores import Logged, a_graph, contents, drawn_in_few_shards, leave_unfinished, names
 
 PROOF = "MUSEGNN_PROOF" in os.environ
 NUM_CORRUPTIONS = 500 if PROOF else 36
@@ -41,11 +41,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def pristine(graph, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pristine") / "s"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "MIN_SHARDS", 4)
-        sample(graph, Logged(), folder, **OPTIONS)
-    return folder
+    return drawn_in_few_shards(graph, tmp_path_factory.mktemp("pristine") / "s", **OPTIONS)
 
 
 @pytest.fixture

@@ -17,14 +17,10 @@ import numpy as np
 import pytest
 
 from musegnn import (
-    Cluster,
     Draws,
     FullKHop,
     Graph,
     InputError,
-    NeighborSampling,
-    PersonalizedPageRank,
-    RandomWalk,
     SampleStore,
     SeededSampler,
     ShadowKHop,
@@ -37,10 +33,12 @@ from musegnn.sampling import plan as plan_module
 from musegnn.sampling.plan import Plan, estimate
 from musegnn.store import ArrayWriter
 from sample_stores import (
+    SAMPLERS,
     Logged,
     Overlapping,
     a_graph,
     contents,
+    drawn_in_few_shards,
     finished_shards,
     is_equal,
     leave_unfinished,
@@ -51,16 +49,6 @@ from sample_stores import (
 # beartype looks at one random item of a sequence that is passed on, and so would draw samples of its own.
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-SAMPLERS = [
-    ShadowKHop([3, 2]),
-    FullKHop(1),
-    NeighborSampling([3, 2]),
-    PersonalizedPageRank(top_k=4),
-    UniformInduced(p=0.05, num_samples=6),
-    RandomWalk(roots=20, length=3, num_samples=6),
-    Cluster(parts=6),
-    Overlapping(),
-]
 OPTIONS = {"batch_size": 20, "splits": ("train", "valid")}
 
 HOLD = """
@@ -111,10 +99,7 @@ def few_shards(monkeypatch):
 def undisturbed(graph, tmp_path_factory):
     """Every byte of the store that `Logged` gives."""
     folder = tmp_path_factory.mktemp("undisturbed") / "s"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_module, "MIN_SHARDS", 4)
-        sample(graph, Logged(), folder, **OPTIONS)
-    return contents(folder)
+    return contents(drawn_in_few_shards(graph, folder, **OPTIONS))
 
 
 @dataclass(frozen=True)
@@ -144,7 +129,7 @@ def error_out():
     raise ZeroDivisionError("in draw")
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
+@pytest.mark.parametrize("sampler", [*SAMPLERS, Overlapping()], ids=lambda sampler: type(sampler).__name__)
 def test_the_bytes_do_not_depend_on_the_number_of_workers(graph, tmp_path, sampler):
     for workers in (1, 2, 5):
         sample(graph, sampler, tmp_path / f"s{workers}", workers=workers, **OPTIONS).verify()
@@ -152,7 +137,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(graph, tmp_path, sampl
     assert names(tmp_path) == ["s1", "s2", "s5"]
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
+@pytest.mark.parametrize("sampler", [*SAMPLERS, Overlapping()], ids=lambda sampler: type(sampler).__name__)
 def test_a_graph_on_disk_gives_the_bytes_of_the_one_in_memory(graph, tmp_path, sampler):
     graph.save(tmp_path / "g")
     sample(graph, sampler, tmp_path / "memory", **OPTIONS)

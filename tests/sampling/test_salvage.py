@@ -19,6 +19,7 @@ from sample_stores import (
     Logged,
     a_graph,
     contents,
+    drawn_in_few_shards,
     finished_shards,
     leave_unfinished,
     names,
@@ -45,11 +46,7 @@ def few_shards(monkeypatch):
 
 @pytest.fixture(scope="module")
 def pristine(graph, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pristine") / "s"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_module, "MIN_SHARDS", 4)
-        sample(graph, Logged(), folder, **OPTIONS)
-    return folder
+    return drawn_in_few_shards(graph, tmp_path_factory.mktemp("pristine") / "s", **OPTIONS)
 
 
 @pytest.fixture

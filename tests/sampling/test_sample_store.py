@@ -7,14 +7,9 @@ import numpy as np
 import pytest
 
 from musegnn import (
-    Cluster,
     Draws,
-    FullKHop,
     Graph,
     InputError,
-    NeighborSampling,
-    PersonalizedPageRank,
-    RandomWalk,
     Sample,
     SampleStore,
     ShadowKHop,
@@ -28,20 +23,10 @@ from musegnn.sampling import layout
 from musegnn.sampling import plan as plan_module
 from musegnn.sampling import sample_store as module
 from musegnn.store import folder as folder_module
-from sample_stores import FIELDS, Overlapping, a_graph, is_equal, names, refused, reseal
+from sample_stores import FIELDS, SAMPLERS, Overlapping, a_graph, is_equal, names, refused, reseal
 
 # beartype looks at one random item of a sequence that is returned, and so would map a random shard.
 pytestmark = pytest.mark.usefixtures("unchecked")
-
-SAMPLERS = [
-    ShadowKHop([3, 2]),
-    FullKHop(2),
-    NeighborSampling([3, 2]),
-    PersonalizedPageRank(top_k=4),
-    UniformInduced(p=0.05, num_samples=6),
-    RandomWalk(roots=20, length=3, num_samples=6),
-    Cluster(parts=6),
-]
 
 
 @pytest.fixture(scope="module")
