@@ -22,6 +22,7 @@ drawing, by one core, stand against those of a sum over the graph's `indices` fr
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -156,8 +157,8 @@ class Peer:
         command = [python, str(FOLDER / "peers" / script), str(graph), str(seeds)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def draw(self, fanouts: list[int], batches: int, num_workers: int) -> Drawn:
-        request = {"fanouts": fanouts, "batches": batches, "num_workers": num_workers}
+    def draw(self, fanouts: list[int], batches: int, num_workers: int, **settings: int) -> Drawn:
+        request = {"fanouts": fanouts, "batches": batches, "num_workers": num_workers, **settings}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)
@@ -197,6 +198,7 @@ def peers(options: argparse.Namespace) -> Iterator[Figure]:
 STORE_2 = "musegnn into the store, 2 workers"
 DRAWING_2 = "musegnn, drawing only, 2 workers"
 DGL = "DGL ShaDowKHopSampler, num_workers="
+DGL_AS_IT_COMES = "DGL ShaDowKHopSampler as it comes: ids of 64 bits, in the process"
 PYG = "PyG NeighborLoader induced, num_workers="
 
 
@@ -220,6 +222,8 @@ def contestants(
         ("musegnn, drawing only, 1 worker", lambda: drawing_only(graph, fanouts, 1)),
     ]
     theirs = []
+    if dgl is not None:
+        theirs.append((DGL_AS_IT_COMES, lambda: dgl.draw(fanouts, batches, 0, bits=64)))
     for name, peer, count in ((DGL, dgl, batches), (PYG, pyg, min(batches, max(4, batches // 8)))):
         if peer is not None:
             theirs += [
@@ -242,8 +246,11 @@ def compared(found: dict[str, Drawn], data: str) -> Iterator[Figure]:
             continue
         best, peer = max(turns), prefix.split()[0]
         yield from sizes_of(peer, best, data)
-        for name in (STORE_2, DRAWING_2):
-            yield figure(f"{name} / {peer} at its best", data, found[name].rate / best.rate, "ratio of rates")
+        rivals = {f"{peer} at its best": best}
+        if prefix == DGL:
+            rivals["DGL as it comes"] = found[DGL_AS_IT_COMES]
+        for name, (rival, theirs) in itertools.product((STORE_2, DRAWING_2), rivals.items()):
+            yield figure(f"{name} / {rival}", data, found[name].rate / theirs.rate, "ratio of rates")
         # DGL's operator is ours, so its samples must be as large.
         assert prefix != DGL or abs(best.nodes / ours.nodes - 1) < 0.02, (best.nodes, ours.nodes)
 

@@ -18,7 +18,7 @@ IMPLEMENTATIONS = [
 ]
 
 
-GOLDEN = ["0x1.510a847b2b231p+0", "0x1.aaaaaaaaac7fep+0", "0x1.8000000000000p+2", "0x1.4000000000000p+3"]
+GOLDEN = ["0x1.510a847b2b22fp+0", "0x1.aaaaaaaaac7fep+0", "0x1.8000000000000p+2", "0x1.4000000000000p+3"]
 
 
 def csr(source, target, num_nodes):
@@ -198,27 +198,16 @@ def test_row_sums_of_every_length(length):
     assert numba._row_sum(x, indices, 1, 1 + length) == 2.0 * (2**length - 1)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 6])
-def test_the_largest_eigenvalue_of_a_tridiagonal_matrix(size):
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        alpha, beta = 0.5 + rng.random(size), 0.25 * rng.random(size - 1)
-        matrix = np.diag(alpha) + np.diag(beta, 1) + np.diag(beta, -1)
-        assert numba._largest_eigenvalue(alpha, beta) == pytest.approx(
-            np.linalg.eigvalsh(matrix)[-1], rel=1e-14
-        )
-
-
 def test_the_kernel_writes_all_of_its_memory(on_poison):
     graph = GRAPHS["sparse"][0], GRAPHS["sparse"][1].view(np.uint32)
-    expected = numba._lanczos(*graph)
+    expected = numba._ritz_value(*graph)
     # From Python a kernel gives an int back, which would not stay unsigned.
-    alpha, beta, *_ = on_poison(numba._lanczos, bits_at=lambda *place: np.uint64(numba.bits_at(*place)))(
-        *graph
-    )
-    np.testing.assert_allclose(alpha, expected[0], rtol=1e-12)
-    np.testing.assert_allclose(beta, expected[1], rtol=1e-12)
-    assert len(beta) == len(alpha) - 1 == reference.STEPS - 1
+    found = on_poison(
+        numba._ritz_value,
+        bits_at=lambda *place: np.uint64(numba.bits_at(*place)),
+        _first_product=on_poison(numba._first_product),
+    )(*graph)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("compiled", [True, False])

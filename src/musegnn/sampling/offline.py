@@ -153,6 +153,8 @@ def _write_shard(
             sizes.append(list(layout.append(shard, drawn)))
             bounds.append(drawn.bounds.tolist())
             advance(1)
+            # Its memory serves the next one: fresh pages would cost a sixth of the time.
+            del drawn
         return shard.finish(wait=False), {"sizes": sizes, "bounds": bounds}
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Int64, Integer
 from musegnn.ops.bitmap import add, bitmap, members
 from musegnn.ops.kernel import kernel
 from musegnn.ops.random_bits.numba import bits_at
-from musegnn.ops.sample_neighbors.numba import limit, place, widest
+from musegnn.ops.sample_neighbors.numba import limit, place, places
 
 
 def reach(
@@ -26,7 +26,7 @@ def reach(
 @no_type_check
 def _reach(indptr, indices, nodes, fanout, key):
     reached = bitmap(len(indptr) - 1, nodes)
-    taken = np.empty(max(0, min(fanout, widest(indptr, nodes))), dtype=np.int64)
+    taken = places(indptr, nodes, fanout)
     for v in nodes:
         begin, degree = indptr[v], indptr[v + 1] - indptr[v]
         if fanout < 0 or degree <= fanout:

@@ -13,6 +13,7 @@ from musegnn.ops.kernel import kernel
 from musegnn.ops.random_bits.numba import below, bits_at
 
 ALL = -1
+_FEW = 4096
 
 
 def sample_neighbors(
@@ -33,12 +34,15 @@ def limit(fanout: int | None, num_entries: int) -> int:
 
 @kernel
 @no_type_check
-def widest(indptr, nodes):
-    """The largest degree among these nodes: more places are never taken."""
-    largest = 0
-    for v in nodes:
-        largest = max(largest, indptr[v + 1] - indptr[v])
-    return largest
+def places(indptr, nodes, fanout):
+    """Room for the places taken of a node: `fanout`, or its degree if that is less."""
+    size = max(0, fanout)
+    # Huge fanouts are looked at twice: more places than the largest degree are never taken.
+    if size > _FEW:
+        size = 0
+        for v in nodes:
+            size = max(size, min(fanout, indptr[v + 1] - indptr[v]))
+    return np.empty(size, dtype=np.int64)
 
 
 @kernel
@@ -63,7 +67,7 @@ def _sample(indptr, indices, nodes, fanout, key):
         degree = indptr[v + 1] - indptr[v]
         total += degree if fanout < 0 or degree < fanout else fanout
     drawn = np.empty((2, total), dtype=indices.dtype)
-    taken = np.empty(max(0, min(fanout, widest(indptr, nodes))), dtype=np.int64)
+    taken = places(indptr, nodes, fanout)
     count = 0
     for v in nodes:
         begin, degree = indptr[v], indptr[v + 1] - indptr[v]

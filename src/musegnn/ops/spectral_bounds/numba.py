@@ -1,4 +1,4 @@
-"""Bounds on the largest eigenvalue: signs that oppose their neighbors, a few Lanczos steps, and degrees.
+"""Bounds on the largest eigenvalue: signs that oppose their neighbors, two Lanczos steps, and degrees.
 
 Every sum is taken in one order and nothing is fused, so that a sample has the same bytes on every machine.
 """
@@ -10,10 +10,10 @@ from jaxtyping import Float64, Int32, Int64
 
 from musegnn.ops.kernel import kernel
 from musegnn.ops.random_bits.numba import bits_at
-from musegnn.ops.spectral_bounds.reference import ROUNDING, STEPS, SUMMING
+from musegnn.ops.spectral_bounds.reference import ROUNDING, SUMMING
 
-_BREAKDOWN = 1e-10
-"""A residual this small has left the Krylov space with nothing new."""
+_BREAKDOWN = 1e-20
+"""A square of a residual this small: the Krylov space has nothing new."""
 
 
 def spectral_bounds(
@@ -22,11 +22,11 @@ def spectral_bounds(
     """See `musegnn.ops.spectral_bounds`."""
     if len(indptr) == 1:
         return np.zeros(4)
-    alpha, beta, largest, joint = _lanczos(indptr, indices.view(np.uint32))
+    ritz_value, largest, joint = _ritz_value(indptr, indices.view(np.uint32))
     rounding = ROUNDING + SUMMING * (len(indptr) - 1)
     return np.array(
         [
-            (1 - rounding) * max(0.0, _largest_eigenvalue(alpha, beta)),
+            (1 - rounding) * max(0.0, ritz_value),
             (1 + ROUNDING) * (2 - 2 / (1 + largest)),
             largest + 1 if largest else 0,
             joint,
@@ -37,33 +37,39 @@ def spectral_bounds(
 
 @kernel
 @no_type_check
-def _lanczos(indptr, indices):
-    """V'LV, tridiagonal, after so many steps; the largest degree, and sum of degrees of two neighbors."""
-    n = len(indptr) - 1
-    sign = np.empty(n, dtype=np.int8)
-    for i in range(n):
+def _ritz_value(indptr, indices):
+    """The larger eigenvalue of [[a, b], [b, c]], two Lanczos steps; the largest degree, and of two neighbors.
+
+    From x = D'^1/2 s with signs s, |x|^2 = n + entries, and t = (A + I) s, whole numbers both:
+
+        a = x'Lx / |x|^2 = 1 - s't / |x|^2
+        w = Lx - a x = D'^-1/2 y,   y = (1 - a) D' s - t,   b^2 = |w|^2 / |x|^2
+        c = w'Lw / |w|^2 = 1 - u'(A + I) u / |w|^2,         u = D'^-1 y,   |w|^2 = y'u
+    """
+    sign = np.empty(len(indptr) - 1, dtype=np.int8)
+    for i in range(len(sign)):
         sign[i] = 1 - 2 * np.int64(bits_at(np.uint64(0), np.uint64(i)) & np.uint64(1))
     _oppose(indptr, indices, sign)
+    total, largest, joint = _first_product(indptr, indices, sign)
 
-    v, w, previous, scaled, scale = np.empty(n), np.empty(n), np.zeros(n), np.empty(n), np.empty(n)
-    largest, joint = _first_product(indptr, indices, sign, scale, v, w)
-    alpha, beta = np.zeros(STEPS), np.zeros(STEPS)
-    for step in range(STEPS):
-        last = beta[step - 1] if step > 0 else 0.0
-        if step > 0:
-            for i in range(n):
-                previous[i] = v[i]
-                v[i] = w[i] / last
-                scaled[i] = scale[i] * v[i]
-            for i in range(n):
-                w[i] = v[i] - scale[i] * (scaled[i] + _row_sum(scaled, indices, indptr[i], indptr[i + 1]))
-        alpha[step] = _dot(v, w)
-        for i in range(n):
-            w[i] -= alpha[step] * v[i] + last * previous[i]
-        beta[step] = np.sqrt(_dot(w, w))
-        if beta[step] <= _BREAKDOWN:
-            return alpha[: step + 1], beta[:step], largest, joint
-    return alpha, beta[:-1], largest, joint
+    norm, agreement = np.float64(len(sign) + len(indices)), 0
+    for i in range(len(sign)):
+        agreement += np.int64(sign[i]) * np.int64(total[i])
+    a = 1 - agreement / norm
+
+    u, squared = np.empty(len(sign)), 0.0
+    for i in range(len(sign)):
+        degree = np.float64(indptr[i + 1] - indptr[i] + 1)
+        y = (1 - a) * degree * sign[i] - total[i]
+        u[i] = y / degree
+        squared += y * u[i]
+    if squared <= _BREAKDOWN * norm:
+        return a, largest, joint
+    kept = 0.0
+    for i in range(len(sign)):
+        kept += u[i] * (u[i] + _row_sum(u, indices, indptr[i], indptr[i + 1]))
+    c = 1 - kept / squared
+    return (a + c) / 2 + np.sqrt(((a - c) / 2) ** 2 + squared / norm), largest, joint
 
 
 @kernel
@@ -80,15 +86,11 @@ def _oppose(indptr, indices, sign):
 
 @kernel
 @no_type_check
-def _first_product(indptr, indices, sign, scale, v, w):
-    """v = D'^1/2 times signs, of length 1, and w = L v. D'^-1/2 v is signs only, which are counted.
-
-    Returns the largest degree and the largest sum of degrees of two neighbors, which are found on the way.
-    """
-    signed = np.empty(len(sign), dtype=np.int32)
+def _first_product(indptr, indices, sign):
+    """(A + I) s; the largest degree and the largest sum of degrees of two neighbors, found on the way."""
+    signed, product = np.empty(len(sign), dtype=np.int32), np.empty(len(sign), dtype=np.int32)
     for i in range(len(sign)):
         signed[i] = sign[i] * (indptr[i + 1] - indptr[i] + 1)
-    norm = np.sqrt(np.float64(len(sign) + len(indices)))
     largest = joint = 0
     for i in range(len(sign)):
         total, widest = np.int32(sign[i]), np.int32(0)
@@ -96,13 +98,11 @@ def _first_product(indptr, indices, sign, scale, v, w):
             neighbor = signed[indices[e]]
             total += np.int32(1) - np.int32(2) * np.int32(neighbor < 0)
             widest = max(widest, abs(neighbor))
+        product[i] = total
         degree = indptr[i + 1] - indptr[i]
-        scale[i] = 1.0 / np.sqrt(degree + 1.0)
-        v[i] = signed[i] * scale[i] / norm
-        w[i] = v[i] - scale[i] * (total / norm)
         if degree > 0:
             largest, joint = max(largest, degree), max(joint, degree + np.int64(widest) - 1)
-    return largest, joint
+    return product, largest, joint
 
 
 @kernel
@@ -121,38 +121,3 @@ def _row_sum(x, indices, begin, end):
         a += x[indices[e]]
         e += np.uint64(1)
     return (a + b) + (c + d)
-
-
-@kernel
-@no_type_check
-def _dot(a, b):
-    total = 0.0
-    for i in range(len(a)):
-        total += a[i] * b[i]
-    return total
-
-
-@kernel
-@no_type_check
-def _largest_eigenvalue(alpha, beta):
-    """The largest eigenvalue of a symmetric tridiagonal matrix with eigenvalues in [0, 2], by bisection."""
-    low, high = 0.0, 2.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if _is_above(alpha, beta, middle):
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-@kernel
-@no_type_check
-def _is_above(alpha, beta, x):
-    """Whether an eigenvalue is larger than x: T - xI then has a positive pivot (Sylvester)."""
-    pivot = alpha[0] - x
-    for k in range(1, len(alpha)):
-        if pivot >= 0:
-            return True
-        pivot = alpha[k] - x - beta[k - 1] ** 2 / pivot
-    return pivot > 0
