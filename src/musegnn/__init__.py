@@ -1,5 +1,8 @@
 """Graph neural networks whose layers are descent steps on an energy, on graphs up to a terabyte."""
 
+import importlib
+from typing import TYPE_CHECKING
+
 from musegnn import datasets as datasets
 from musegnn import errors as errors
 from musegnn.errors import InputError as InputError
@@ -18,3 +21,54 @@ from musegnn.sampling import ShadowKHop as ShadowKHop
 from musegnn.sampling import UniformInduced as UniformInduced
 from musegnn.sampling import sample as sample
 from musegnn.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from musegnn.means import MeanEmbeddings as MeanEmbeddings
+    from musegnn.models import MLP as MLP
+    from musegnn.models import MuseConv as MuseConv
+    from musegnn.models import MuseGNN as MuseGNN
+    from musegnn.unfolding import L1 as L1
+    from musegnn.unfolding import AbstractEnergy as AbstractEnergy
+    from musegnn.unfolding import AbstractProblem as AbstractProblem
+    from musegnn.unfolding import Alternation as Alternation
+    from musegnn.unfolding import Box as Box
+    from musegnn.unfolding import Energy as Energy
+    from musegnn.unfolding import GroupNorm as GroupNorm
+    from musegnn.unfolding import Nonnegative as Nonnegative
+    from musegnn.unfolding import NoPenalty as NoPenalty
+    from musegnn.unfolding import Penalty as Penalty
+    from musegnn.unfolding import Trace as Trace
+    from musegnn.unfolding import alternate as alternate
+    from musegnn.unfolding import consensus as consensus
+    from musegnn.unfolding import solve as solve
+    from musegnn.unfolding import unfold as unfold
+
+# These rooms need torch, for which a command that only looks at files does not wait.
+_ROOMS = {
+    "musegnn.unfolding": (
+        *(
+            "AbstractEnergy",
+            "AbstractProblem",
+            "Alternation",
+            "Box",
+            "Energy",
+            "GroupNorm",
+            "L1",
+            "NoPenalty",
+        ),
+        *("Nonnegative", "Penalty", "Trace", "alternate", "consensus", "solve", "unfold"),
+    ),
+    "musegnn.means": ("MeanEmbeddings",),
+    "musegnn.models": ("MLP", "MuseConv", "MuseGNN"),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module 'musegnn' has no attribute {name!r}")
+    return getattr(importlib.import_module(_ROOM_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOM_OF})

@@ -11,3 +11,14 @@ class StoreError(InputError):
 
 class MissingExtraError(InputError, ImportError):
     """An optional package is needed that is not installed."""
+
+
+class DivergenceError(InputError, ArithmeticError):
+    """Numbers that are not finite, or an energy that rises where it must fall."""
+
+    def __init__(self, message: str, *, step: int = 0, energy: float = float("nan")) -> None:
+        super().__init__(message)
+        self.step = step
+        """The step after which it was seen; 0 for the input."""
+        self.energy = energy
+        """The last finite energy."""

@@ -9,9 +9,10 @@ import importlib
 from types import ModuleType
 
 import numpy as np
-from jaxtyping import Float64, Int32, Int64, Integer, UInt32, UInt64
+from jaxtyping import Float, Float64, Int32, Int64, Integer, UInt8, UInt32, UInt64
 
 # A subpackage becomes an attribute of this one when it is imported; the function of its name must come later.
+import musegnn.ops.descend.reference
 import musegnn.ops.induce_subgraph.reference
 import musegnn.ops.local_ids.reference
 import musegnn.ops.merge_entries.reference
@@ -23,10 +24,15 @@ import musegnn.ops.reach.reference
 import musegnn.ops.sample_neighbors.reference
 import musegnn.ops.shuffle.reference
 import musegnn.ops.spectral_bounds.reference  # noqa: F401
+from musegnn.ops.descend.plan import Clip as Clip
+from musegnn.ops.descend.plan import Step as Step
+from musegnn.ops.descend.plan import num_bytes as num_bytes
 
 Ids = Integer[np.ndarray, " n"]
 Indptr = Int64[np.ndarray, " nodes_plus_1"]
 Indices = Integer[np.ndarray, " entries"]
+Rows = Float[np.ndarray, "nodes dim"]
+Mask = UInt8[np.ndarray, "nodes bytes"]
 
 MAX_NODES = 1 << 32
 """Row and column share a 64-bit key."""
@@ -177,6 +183,68 @@ def spectral_bounds(
     All four are 0 of a subgraph without nodes.
     """
     return _op("spectral_bounds", compiled).spectral_bounds(_plain(indptr), _plain(indices))  # type: ignore[no-any-return]
+
+
+def propagate(
+    indptr: Indptr, indices: Indices, X: Rows, out: Rows, *, threads: int = 1, compiled: bool = True
+) -> None:
+    """out = A X: the sum of the rows of the neighbors."""
+    _op("descend", compiled).propagate(_plain(indptr), _plain(indices), _plain(X), out, threads=threads)
+
+
+def descend(
+    indptr: Indptr,
+    indices: Indices,
+    step: Step,
+    X: Rows,
+    B: Rows,
+    clip: Clip,
+    out: Rows,
+    mask: Mask | None = None,
+    *,
+    watch: bool = False,
+    threads: int = 1,
+    compiled: bool = True,
+) -> float | None:
+    """One proximal step on a quadratic energy; A is symmetric and has no weights.
+
+        moved = keep X + left A (right X) + take B
+        out   = argmin_Y |Y - moved|^2 / 2 + (take / 2) (weight |Y|_1, low <= Y <= high)
+        mask  = bits: whether an entry of `out` changes when its entry of `moved` does
+
+    Returns, if asked to `watch`, <X, (X - moved) / take - B> + weight |X|_1: where `take` is the step size of
+    an energy <X, H X> - 2 <X, B> + weight |X|_1, this is that energy of X. Each row is added up by one thread,
+    in the order of its entries, so that the number of threads does not change a bit of `out`.
+    """
+    graph, rows = (_plain(indptr), _plain(indices)), (_plain(X), _plain(B))
+    op = _op("descend", compiled)
+    return op.descend(*graph, step, *rows, clip, out, mask, watch=watch, threads=threads)  # type: ignore[no-any-return]
+
+
+def pull_back(
+    indptr: Indptr,
+    indices: Indices,
+    step: Step,
+    V: Rows,
+    mask: Mask | None,
+    total: Rows,
+    out: Rows,
+    *,
+    threads: int = 1,
+    compiled: bool = True,
+) -> None:
+    """The transpose of `descend`: V is the gradient behind it, with zeros where its mask has them.
+
+    total += take V
+    out    = keep V + right A (left V), with zeros where `mask` (of the step before) has them
+    """
+    graph = _plain(indptr), _plain(indices)
+    _op("descend", compiled).pull_back(*graph, step, _plain(V), mask, total, out, threads=threads)
+
+
+def cut(V: Rows, mask: Mask, *, threads: int = 1, compiled: bool = True) -> None:
+    """Zeros into V where the mask has them, in place."""
+    _op("descend", compiled).cut(V, mask, threads=threads)
 
 
 def is_cold() -> bool:

@@ -8,13 +8,10 @@ from typing import no_type_check
 
 import numpy as np
 from jaxtyping import Int32, Int64, Integer
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from musegnn.ops.bitmap import add, bitmap, has, rank, ranks
 from musegnn.ops.kernel import kernel
+from musegnn.ops.prefetch import prefetch
 
 _AHEAD = 4
 """Rows between the one that is read and the one that is fetched."""
@@ -38,27 +35,6 @@ def induce_subgraph(
     return _induce(indptr, unsigned, node_ids, num_seeds, kept)  # type: ignore[no-any-return]
 
 
-@intrinsic
-@no_type_check
-def _prefetch(typing_context, array, index):
-    """Ask for the cache line of array[index], to be read once."""
-
-    def generate(context, builder, signature, args):
-        kind = signature.args[0]
-        values = context.make_array(kind)(context, builder, args[0])
-        pointer = cgutils.get_item_pointer(context, builder, kind, values, [args[1]], wraparound=False)
-        address = builder.bitcast(pointer, ir.IntType(8).as_pointer())
-        word = ir.IntType(32)
-        function = builder.module.declare_intrinsic(
-            "llvm.prefetch", [address.type], ir.FunctionType(ir.VoidType(), [address.type, word, word, word])
-        )
-        # For reading, little reuse, data rather than instructions.
-        builder.call(function, [address, word(0), word(1), word(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.uintp), generate
-
-
 @kernel
 @no_type_check
 def _prefetch_row(indptr, indices, node):
@@ -66,7 +42,7 @@ def _prefetch_row(indptr, indices, node):
     begin, end = np.uint64(indptr[node]), np.uint64(indptr[node + 1])
     end = min(end, begin + np.uint64(_FETCHED // indices.itemsize))
     while begin < end:
-        _prefetch(indices, begin)
+        prefetch(indices, begin)
         begin += step
 
 

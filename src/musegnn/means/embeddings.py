@@ -1,0 +1,140 @@
+"""M and its counts, where they fit: on the device, in host memory, or in a mapped file."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor, nn
+
+from musegnn.errors import InputError, StoreError
+from musegnn.graph.building import free_bytes
+
+Home = Literal["device", "host"] | str | Path
+Ids = Integer[Tensor, " nodes"] | Integer[np.ndarray, " nodes"]
+
+
+class MeanEmbeddings(nn.Module):
+    """The mean, with forgetting, of the embeddings a node has had so far.
+
+        M_v <- w M_v + (1 - w) Y_v,   w = rho c_v / (c_v + 1),   c_v <- c_v + 1             (eq. 9)
+
+    c_v counts the updates of node v; w is 0 at the first, so that the zeros M starts from never enter.
+    rho = 1 is the plain mean, rho = 0 the newest embedding.
+
+    Args:
+        num_nodes: n, of the whole graph.
+        dim: d.
+        rho: How much of the past is kept.
+        home: "device", where the module is moved to; "host", in memory, wherever the model is; or a folder, for
+            M larger than memory: two files are mapped there, and what they hold is gone on with.
+        dtype: torch.float32, or torch.bfloat16 for half the memory; it is computed in float32 all the same.
+    """
+
+    M: Tensor
+    count: Tensor
+
+    def __init__(
+        self,
+        num_nodes: int,
+        dim: int,
+        rho: float = 0.9,
+        *,
+        home: Home = "device",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        if num_nodes < 0 or dim < 1:
+            raise InputError(f"M needs num_nodes >= 0 and dim >= 1, got {num_nodes} and {dim}.")
+        if not 0 <= rho <= 1:
+            raise InputError(f"rho must lie between 0 and 1, got {rho}.")
+        if dtype not in (torch.float32, torch.float64, torch.bfloat16):
+            raise InputError(f"M is kept in float32, float64 or bfloat16, got {dtype}.")
+        self.rho = rho
+        self.home = home if home in ("device", "host") else Path(home)
+        if isinstance(self.home, Path):
+            M = _mapped(self.home / "M.bin", num_nodes * dim, dtype).view(num_nodes, dim)
+            count = _mapped(self.home / "count.bin", num_nodes, torch.int32)
+        else:
+            M, count = torch.zeros(num_nodes, dim, dtype=dtype), torch.zeros(num_nodes, dtype=torch.int32)
+        self.register_buffer("M", M)
+        self.register_buffer("count", count)
+
+    @torch.no_grad()
+    def gather(self, node_ids: Ids, device: torch.device | str | None = None) -> Float[Tensor, "nodes dim"]:
+        """mu, the rows of M of these nodes, in float32 (float64 if M is); carries no gradient."""
+        rows = self.M[self._places(node_ids)]
+        return rows.to(device, torch.promote_types(rows.dtype, torch.float32))
+
+    def seen(self, node_ids: Ids, device: torch.device | str | None = None) -> Bool[Tensor, " nodes"]:
+        """Which of these nodes have had an embedding."""
+        return (self.count[self._places(node_ids)] > 0).to(device)
+
+    @torch.no_grad()
+    def update(self, node_ids: Ids, Y: Float[Tensor, "nodes dim"]) -> None:
+        """Move the means of these nodes towards Y, each node once (eq. 9)."""
+        places = self._places(node_ids)
+        if Y.shape != (len(places), self.M.shape[1]):
+            raise InputError(f"Y must have shape {(len(places), self.M.shape[1])}, got {tuple(Y.shape)}.")
+        if len(torch.unique(places)) != len(places):
+            raise InputError(
+                "node_ids repeats a node: M would keep one of its embeddings and drop the others. "
+                "Pass each node of a sample once."
+            )
+        exact = torch.promote_types(self.M.dtype, torch.float32)
+        count = self.count[places].to(exact)
+        keep = (self.rho * count / (count + 1))[:, None]
+        mean = torch.lerp(Y.detach().to(self.M.device, exact), self.M[places].to(exact), keep)
+        self.M[places] = mean.to(self.M.dtype)
+        self.count[places] += 1
+
+    def flush(self) -> None:
+        """Wait until a mapped M is on the disk."""
+        if isinstance(self.home, Path):
+            for name in ("M.bin", "count.bin"):
+                with (self.home / name).open("rb+") as file:
+                    os.fsync(file.fileno())
+
+    def extra_repr(self) -> str:
+        """Sizes and home."""
+        return f"num_nodes={len(self.M)}, dim={self.M.shape[1]}, rho={self.rho}, home={str(self.home)!r}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """`.to(...)` moves M only if it lives on the device."""
+        if self.home == "device":
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def _places(self, node_ids: Ids) -> Tensor:
+        ids = torch.as_tensor(np.asarray(node_ids)) if isinstance(node_ids, np.ndarray) else node_ids
+        ids = ids.to(self.M.device, torch.int64)
+        if len(ids) and not (0 <= int(ids.min()) and int(ids.max()) < len(self.M)):
+            raise InputError(
+                f"node_ids must lie in 0..{len(self.M) - 1}, got {int(ids.min())} to {int(ids.max())}."
+            )
+        return ids
+
+
+def _mapped(path: Path, size: int, dtype: torch.dtype) -> Tensor:
+    """A tensor whose memory is a file: zeros if it is new, what it holds if it fits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    num_bytes = size * dtype.itemsize
+    if not path.exists():
+        free = free_bytes(path)
+        if num_bytes > free:
+            raise StoreError(
+                f"{path} will take {num_bytes / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free. "
+                "Free some space, or take dtype=torch.bfloat16."
+            )
+        with path.open("xb") as file:
+            file.truncate(num_bytes)
+    if path.stat().st_size != num_bytes:
+        raise StoreError(
+            f"{path} has {path.stat().st_size:,} bytes, but {num_bytes:,} are needed: "
+            "it belongs to another run. Choose another folder."
+        )
+    options: dict[str, Any] = {"shared": True, "size": size, "dtype": dtype}
+    return torch.from_file(str(path), **options) if size else torch.zeros(0, dtype=dtype)

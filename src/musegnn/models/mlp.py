@@ -1,0 +1,50 @@
+"""The networks before and behind the descent steps."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from musegnn.errors import InputError
+
+
+class MLP(nn.Module):
+    """Linear layers with ReLU and dropout between them, and one Linear past them all if `skip`.
+
+        f(x) = W_L relu(... relu(W_1 x + b_1) ...) + b_L  (+ W_s x + b_s)
+
+    Args:
+        widths: in_dim, the widths between, out_dim; two numbers are a single layer.
+        dropout: After each ReLU.
+        input_dropout: Of the input itself.
+        skip: One Linear from the input to the output.
+    """
+
+    def __init__(
+        self, widths: list[int], *, dropout: float = 0.0, input_dropout: float = 0.0, skip: bool = False
+    ) -> None:
+        super().__init__()
+        if len(widths) < 2 or min(widths) < 1:
+            raise InputError(f"An MLP needs two widths or more, each at least 1; got {widths}.")
+        for name, share in (("dropout", dropout), ("input_dropout", input_dropout)):
+            if not 0 <= share < 1:
+                raise InputError(f"{name} must lie in [0, 1), got {share}.")
+        self.widths = list(widths)
+        self.input_dropout = nn.Dropout(input_dropout)
+        layers: list[nn.Module] = [nn.Linear(widths[0], widths[1])]
+        for before, after in zip(widths[1:-1], widths[2:], strict=True):
+            layers += [nn.ReLU(), nn.Dropout(dropout), nn.Linear(before, after)]
+        self.layers = nn.Sequential(*layers)
+        self.skip = nn.Linear(widths[0], widths[-1]) if skip else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Xavier, normal; no bias."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_normal_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, x: Float[Tensor, "nodes in_dim"]) -> Float[Tensor, "nodes out_dim"]:
+        """f(x)."""
+        x = self.input_dropout(x)
+        result: Tensor = self.layers(x)
+        return result if self.skip is None else result + self.skip(x)

@@ -1,0 +1,89 @@
+"""The model of algorithm 1: features -> f -> K descent steps -> g -> classes."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from musegnn.errors import InputError
+from musegnn.models.mlp import MLP
+from musegnn.sampling.record import Sample
+from musegnn.unfolding import AbstractEnergy, Energy, unfold
+from musegnn.unfolding.contract import Alpha, Seen, Subgraph
+from musegnn.unfolding.penalty import Rows
+
+
+class MuseGNN(nn.Module):
+    """Y = K descent steps from Z = f(X; W); the classes of the seeds are g(Y; theta).
+
+    Args:
+        in_dim: Features of a node.
+        out_dim: Classes.
+        hidden: d, the width of f, of the embeddings and of g.
+        energy: Its steps are the layers; the paper's with lambda 1 and gamma 0 unless given.
+        steps: K.
+        layers: Of f, and of g.
+        dropout: In f and g, after each ReLU.
+        input_dropout: Of the features.
+        skip: One Linear past all layers of f, and one of g.
+        alpha: The step size, or "auto".
+        f, g: Any modules in place of the two MLPs; f maps in_dim to hidden, g hidden to out_dim.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        hidden: int = 512,
+        energy: AbstractEnergy | None = None,
+        steps: int = 8,
+        *,
+        layers: int = 3,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        skip: bool = False,
+        alpha: Alpha = "auto",
+        f: nn.Module | None = None,
+        g: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        if layers < 1:
+            raise InputError(f"layers must be 1 or more, got {layers}.")
+        between = [hidden] * (layers - 1)
+        self.f = f or MLP([in_dim, *between, hidden], dropout=dropout, input_dropout=input_dropout, skip=skip)
+        self.g = g or MLP([hidden, *between, out_dim], dropout=dropout, skip=skip)
+        self.energy = Energy() if energy is None else energy
+        self.steps = steps
+        self.alpha = alpha
+
+    def embed(
+        self,
+        sample: Subgraph,
+        features: Float[Tensor, "nodes in_dim"],
+        mu: Rows | None = None,
+        *,
+        seen: Seen | None = None,
+    ) -> Rows:
+        """Y^(K) of all nodes of a sample."""
+        return unfold(self.f(features), sample, self.energy, self.steps, self.alpha, mu, seen=seen)
+
+    def forward(
+        self,
+        sample: Subgraph,
+        features: Float[Tensor, "nodes in_dim"],
+        mu: Rows | None = None,
+        *,
+        seen: Seen | None = None,
+    ) -> Float[Tensor, "seeds out_dim"]:
+        """The seeds' logits; those of all nodes where no seeds are told, as in a whole graph."""
+        Y = self.embed(sample, features, mu, seen=seen)
+        logits: Tensor = self.g(Y[: sample.num_seeds] if isinstance(sample, Sample) else Y)
+        return logits
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw f and g anew."""
+        for part in (self.f, self.g):
+            for module in part.modules():
+                reset = getattr(module, "reset_parameters", None)
+                if callable(reset):
+                    reset()

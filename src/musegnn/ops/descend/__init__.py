@@ -1,0 +1,1 @@
+"""One proximal step of a quadratic energy on a graph."""

@@ -1,0 +1,133 @@
+"""K steps and the way back, without a tape over the steps.
+
+Two ways. Where the step is fused and the penalty is entrywise, K masks of one bit an entry are kept:
+
+    G_{k-1} = (I - H a) (S_k * G_k),   dB = sum_k a (S_k * G_k),   dY^0 = G_0
+
+Everywhere else (other penalties, learned lambda or gamma, other energies) every few Y^k are kept, the others
+are computed again, and autograd goes back through one step at a time.
+"""
+
+from collections.abc import Callable
+from math import isqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from musegnn.unfolding.contract import AbstractProblem
+from musegnn.unfolding.kernel import Kernel
+from musegnn.unfolding.penalty import Rows
+
+Observe = Callable[[int, Rows, Rows], None]
+"""Told of each step: its number, where it started, where it led."""
+Make = Callable[[Rows | None], AbstractProblem]
+"""A problem from its means; anew in each step back, so that autograd sees what the problem is made of."""
+
+
+class Fused(Function):
+    """K fused steps; K masks are kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        B: Tensor,
+        start: Tensor,
+        kernel: Kernel,
+        steps: int,
+        observe: Observe,
+        energies: list[float] | None,
+    ) -> Tensor:
+        """`energies` is filled with those of Y^0, ..., Y^K, up to a constant, unless it is None."""
+        B, U = B.contiguous(), start.contiguous()
+        masks, spare = [], None
+        for k in range(steps):
+            Y = kernel.empty(U) if spare is None else spare
+            mask = kernel.mask(U) if any(ctx.needs_input_grad) else None
+            energy = kernel.descend(U, B, Y, mask, watch=energies is not None)
+            if energies is not None and energy is not None:
+                energies.append(energy)
+            observe(k + 1, U, Y)
+            if mask is not None:
+                masks.append(mask)
+            # The start belongs to the caller.
+            spare, U = (U if k > 0 else None), Y
+        if energies is not None:
+            last = kernel.descend(U, B, kernel.empty(U) if spare is None else spare, None, watch=True)
+            energies += [] if last is None else [last]
+        ctx.save_for_backward(*masks)
+        ctx.kernel, ctx.steps = kernel, steps
+        return U if steps else start.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """dB, and the gradient of the start."""
+        kernel, masks = ctx.kernel, ctx.saved_tensors
+        V = kernel.empty(grads[0]).copy_(grads[0])
+        if masks:
+            kernel.cut(V, masks[-1])
+        total, out = kernel.empty(V).zero_(), kernel.empty(V)
+        for k in range(ctx.steps, 0, -1):
+            kernel.pull_back(V, masks[k - 2] if masks and k > 1 else None, total, out)
+            V, out = out, V
+        return total, V, None, None, None, None
+
+
+class Recomputed(Function):
+    """K steps of any problem; about 2 sqrt(K) of the Y^k are in memory at a time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        Z: Tensor,
+        start: Tensor,
+        mu: Tensor | None,
+        make: Make,
+        steps: int,
+        observe: Observe,
+        energies: list[float] | None,
+        *learned: Tensor,
+    ) -> Tensor:
+        """`learned` are the energy's parameters, which `make` puts into the problem."""
+        problem, U, kept = make(mu), start, []
+        ctx.make, ctx.steps, ctx.stride = make, steps, max(1, isqrt(steps))
+        for k in range(steps):
+            if k % ctx.stride == 0:
+                kept.append(U)
+            Y = problem.descend(U, Z)
+            observe(k + 1, U, Y)
+            if energies is not None:
+                energies.append(float(problem.value(U, Z)))
+            U = Y
+        if energies is not None:
+            energies.append(float(problem.value(U, Z)))
+        ctx.num_learned = len(learned)
+        ctx.save_for_backward(Z, mu, *learned, *kept)
+        return U if steps else start.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of Z, the start, mu and what is learned."""
+        Z, mu, *rest = ctx.saved_tensors
+        learned, kept = rest[: ctx.num_learned], rest[ctx.num_learned :]
+        Z, mu = (None if part is None else part.detach().requires_grad_() for part in (Z, mu))
+        inputs = [part for part in (Z, mu, *learned) if part is not None]
+        totals = [torch.zeros_like(part) for part in inputs]
+        G = grads[0]
+        for segment in range(len(kept) - 1, -1, -1):
+            starts = [kept[segment]]
+            for _ in range(min(ctx.stride, ctx.steps - segment * ctx.stride) - 1):
+                starts.append(ctx.make(mu).descend(starts[-1], Z).detach())
+            for start in reversed(starts):
+                U = start.detach().requires_grad_()
+                with torch.enable_grad():
+                    Y = ctx.make(mu).descend(U, Z)
+                G, *parts = torch.autograd.grad(Y, [U, *inputs], G, allow_unused=True, materialize_grads=True)
+                totals = [total.add_(part) for total, part in zip(totals, parts, strict=True)]
+        dZ, *others = totals
+        dmu = None if mu is None else others.pop(0)
+        return dZ, G, dmu, None, None, None, None, *others

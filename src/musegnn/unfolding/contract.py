@@ -1,0 +1,158 @@
+"""What an energy must offer: the loop, the trainer and the explainer ask for nothing else."""
+
+from abc import ABC, abstractmethod
+from typing import Literal
+
+import scipy.sparse
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from musegnn.graph import Graph
+from musegnn.sampling.record import Sample
+from musegnn.unfolding.kernel import Kernel
+from musegnn.unfolding.penalty import Penalty, Rows, Scalar
+from musegnn.unfolding.subgraph import as_sample
+
+Alpha = float | Literal["auto"]
+Subgraph = Sample | Graph | Tensor
+"""A sample, a whole graph, or an `edge_index`."""
+Seen = Bool[Tensor, " nodes"]
+
+
+_ROUNDING = 16
+"""Units in the last place that a step may be off."""
+
+
+class AbstractProblem(ABC):
+    """An energy on one subgraph: a convex quadratic and a penalty.
+
+        E(Y) = <Y, H Y> - 2 <Y, b(Z)> + const + sum_i zeta(Y_i)        H symmetric, H >= tau > 0
+
+    A step is U -> prox(U - a (H U - b(Z))), row i with its own step size a_i and the prox at a_i / 2, since
+    H U - b(Z) is half the gradient. The Hessian of a function is symmetric: H is its own adjoint.
+    Everything is computed with differentiable functions of torch unless `fused` says better.
+    """
+
+    def __init__(
+        self, penalty: Penalty, alpha: float, rows: Float[Tensor, "nodes 1"], *, proven: bool
+    ) -> None:
+        self.penalty = penalty
+        self.alpha = alpha
+        """The step size, as one number; a preconditioner makes it one for each row."""
+        self.rows = rows
+        """a_i."""
+        self.is_proven = proven
+        """Whether a_i is known to descend. If not, the energy is watched."""
+
+    @abstractmethod
+    def terms(self, Y: Rows, Z: Rows) -> dict[str, Scalar]:
+        """The energy, term by term."""
+
+    @abstractmethod
+    def product(self, Y: Rows) -> Rows:
+        """H Y."""
+
+    @abstractmethod
+    def target(self, Z: Rows) -> Rows:
+        """b(Z); H Y = b(Z) at the minimum if there is no penalty."""
+
+    @property
+    @abstractmethod
+    def tau(self) -> float:
+        """A number below every eigenvalue of H, or equal to the least."""
+
+    @property
+    @abstractmethod
+    def sigma(self) -> float:
+        """A number above every eigenvalue of H."""
+
+    def fused(self) -> Kernel | None:
+        """The step as a kernel, if there is one and its bits suffice to go back: nothing else is learned."""
+        return None
+
+    def matrix(self) -> scipy.sparse.csr_array | None:
+        """H as a sparse matrix for all columns of Y alike, if it is one."""
+        return None
+
+    def move(self, U: Rows, Z: Rows) -> Rows:
+        """The point that the prox is taken of."""
+        return U - self.rows * self.half_gradient(U, Z)
+
+    def value(self, Y: Rows, Z: Rows) -> Scalar:
+        """E(Y)."""
+        return torch.stack(list(self.terms(Y, Z).values())).sum()
+
+    def half_gradient(self, Y: Rows, Z: Rows) -> Rows:
+        """H Y - b(Z), half the gradient of all but the penalty."""
+        return self.product(Y) - self.target(Z)
+
+    def descend(self, U: Rows, Z: Rows) -> Rows:
+        """One step."""
+        return self.penalty.prox(self.move(U, Z), self.rows / 2)
+
+    def error_bound(self, Y: Rows, Z: Rows, start: Rows) -> Scalar:
+        """At least |Y - Y*|_F, best where Y is a step from `start`, and true for any two.
+
+            |Y - Y*| <= |Y - S| + |V| / tau,   S = prox(U - a (H U - b)),   V = (U - S) / a - H (U - S)
+
+        with U = start. By the prox, (U - S) / a - (H U - b) is half a subgradient of the penalty at S; with
+        H S - b added, V is half a subgradient of E at S, and E is 2 tau-strongly convex. No bound on H is
+        needed. Y and S differ by what was rounded. This problem should have float64; what it rounds itself
+        is added.
+        """
+        a, gradient = self.rows, self.half_gradient(start, Z)
+        stepped = self.penalty.prox(start - a * gradient, a / 2)
+        moved = start - stepped
+        V = moved / a - self.product(moved)
+        rounded = (
+            _ROUNDING * torch.finfo(Y.dtype).eps * (start.abs() / a + gradient.abs() + self.target(Z).abs())
+        )
+        bound: Tensor = (Y - stepped).norm() + (V.norm() + rounded.norm()) / self.tau
+        return bound
+
+
+class AbstractEnergy(nn.Module, ABC):
+    """An energy with all its settings, for any subgraph. Learned ones are its parameters."""
+
+    penalty: Penalty
+
+    @abstractmethod
+    def on(
+        self, sample: Sample, mu: Rows | None, seen: Seen | None, *, like: Tensor, alpha: Alpha = "auto"
+    ) -> AbstractProblem:
+        """The energy on one subgraph, computed as `like` is (dtype, device), with its step size."""
+
+    def learned(self) -> list[nn.Parameter]:
+        """The parameters that want a gradient."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
+    def problem(
+        self,
+        Z: Rows,
+        sample: Subgraph,
+        *,
+        mu: Rows | None = None,
+        seen: Seen | None = None,
+        alpha: Alpha = "auto",
+    ) -> AbstractProblem:
+        """The energy on whatever is a subgraph."""
+        return self.on(as_sample(sample, len(Z)), mu, seen, like=Z, alpha=alpha)
+
+    def value(
+        self, Y: Rows, Z: Rows, sample: Subgraph, *, mu: Rows | None = None, seen: Seen | None = None
+    ) -> Scalar:
+        """The energy of Y."""
+        return self.problem(Z, sample, mu=mu, seen=seen).value(Y, Z)
+
+    def terms(
+        self, Y: Rows, Z: Rows, sample: Subgraph, *, mu: Rows | None = None, seen: Seen | None = None
+    ) -> dict[str, Scalar]:
+        """The energy of Y, term by term."""
+        return self.problem(Z, sample, mu=mu, seen=seen).terms(Y, Z)
+
+    def half_gradient(
+        self, Y: Rows, Z: Rows, sample: Subgraph, *, mu: Rows | None = None, seen: Seen | None = None
+    ) -> Rows:
+        """Half the gradient of all but the penalty."""
+        return self.problem(Z, sample, mu=mu, seen=seen).half_gradient(Y, Z)

@@ -1,0 +1,233 @@
+"""Unfold an energy: K proximal steps, differentiable, watched, and with an error bound."""
+
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Literal, overload
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from musegnn.errors import DivergenceError, InputError
+from musegnn.sampling.record import Sample
+from musegnn.unfolding.backward import Fused, Recomputed
+from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen, Subgraph
+from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.subgraph import as_sample
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What K steps did."""
+
+    Y: Rows
+    energies: Float64[Tensor, " steps_plus_1"]
+    """E(Y^0), ..., E(Y^K); the first is inf where the start violates the penalty."""
+    error_bounds: Float64[Tensor, " steps"]
+    """After each step at least |Y^k - Y*|_F."""
+    alpha: float
+
+    @property
+    def error_bound(self) -> float:
+        """At least |Y - Y*|_F, the distance to the exact minimizer; inf if there were no steps."""
+        return float(self.error_bounds[-1]) if len(self.error_bounds) else inf
+
+
+@overload
+def unfold(
+    Z: Rows,
+    sample: Subgraph,
+    energy: AbstractEnergy,
+    steps: int = ...,
+    alpha: Alpha = ...,
+    mu: Rows | None = ...,
+    trace: Literal[False] = ...,
+    *,
+    init: Rows | None = ...,
+    seen: Seen | None = ...,
+) -> Rows: ...
+@overload
+def unfold(
+    Z: Rows,
+    sample: Subgraph,
+    energy: AbstractEnergy,
+    steps: int = ...,
+    alpha: Alpha = ...,
+    mu: Rows | None = ...,
+    *,
+    trace: Literal[True],
+    init: Rows | None = ...,
+    seen: Seen | None = ...,
+) -> Trace: ...
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def unfold(
+    Z: Rows,
+    sample: Subgraph,
+    energy: AbstractEnergy,
+    steps: int = 8,
+    alpha: Alpha = "auto",
+    mu: Rows | None = None,
+    trace: bool = False,
+    *,
+    init: Rows | None = None,
+    seen: Seen | None = None,
+) -> Rows | Trace:
+    """K steps of proximal descent on an energy, from Z or from `init`.
+
+        Y^0 = Z,   Y^k = prox_{(alpha / 2) zeta}(Y^{k-1} - alpha (H Y^{k-1} - b))
+
+    Differentiable in Z, init, mu and the energy's parameters, once; alpha is a constant.
+
+    Args:
+        Z: f(X), a row for each node of the sample.
+        sample: A `Sample`, a whole `Graph`, or an `edge_index` with both directions of each edge.
+        energy: Whose steps these are.
+        steps: K.
+        alpha: A step size, or "auto": one that descends. What provably diverges is refused; where that is not
+            known, one warning is given, and an energy that rises raises `DivergenceError`.
+        mu: The rows of M that belong to the nodes.
+        trace: Return a `Trace`, with energies and error bounds; costs a few products more for each step.
+        init: Another start than Z.
+        seen: Rows whose means exist; the others have no term of the means.
+    """
+    _check(Z, steps, mu=mu, init=init, seen=seen)
+    exact = torch.promote_types(Z.dtype, torch.float32)
+    Z, mu, init, dtype = Z.to(exact), _to(mu, exact), _to(init, exact), Z.dtype
+    start, subgraph = Z if init is None else init, as_sample(sample, len(Z))
+    problem = energy.on(subgraph, mu, seen, like=Z, alpha=alpha)
+    observer = _Observer(energy, subgraph, Z, mu, seen, alpha, start) if trace else None
+    energies: list[float] | None = None if problem.is_proven else []
+    kernel = problem.fused()
+    if kernel is not None:
+        Y = Fused.apply(problem.target(Z), start, kernel, steps, observer or _ignore, energies)  # type: ignore[no-untyped-call]
+    else:
+        make = partial(_make, energy, subgraph, seen, Z, alpha)
+        Y = Recomputed.apply(Z, start, mu, make, steps, observer or _ignore, energies, *energy.learned())
+    _check_finite(Y, problem, Z, start, steps)
+    if energies is not None:
+        _warn(energy, problem)
+        _check_falling(energies, problem, start)
+    Y = Y.to(dtype)
+    return Y if observer is None else observer.trace(Y)
+
+
+def _make(
+    energy: AbstractEnergy, sample: Sample, seen: Seen | None, like: Tensor, alpha: Alpha, mu: Rows | None
+) -> AbstractProblem:
+    return energy.on(sample, mu, seen, like=like, alpha=alpha)
+
+
+def _ignore(k: int, U: Rows, Y: Rows) -> None:
+    pass
+
+
+class _Observer:
+    """Writes down what the steps do, with exact coefficients, whatever they are computed in."""
+
+    def __init__(
+        self,
+        energy: AbstractEnergy,
+        sample: Sample,
+        Z: Rows,
+        mu: Rows | None,
+        seen: Seen | None,
+        alpha: Alpha,
+        start: Rows,
+    ) -> None:
+        with torch.no_grad():
+            self._Z = Z.detach().double()
+            self._problem = energy.on(sample, _to(mu, torch.float64), seen, like=self._Z, alpha=alpha)
+            self._energies = [self._problem.value(start.detach().double(), self._Z)]
+        self._error_bounds: list[Tensor] = []
+
+    @torch.no_grad()
+    def __call__(self, k: int, U: Rows, Y: Rows) -> None:
+        start, result = U.detach().double(), Y.detach().double()
+        self._energies.append(self._problem.value(result, self._Z))
+        self._error_bounds.append(self._problem.error_bound(result, self._Z, start))
+
+    def trace(self, Y: Rows) -> Trace:
+        bounds = torch.stack(self._error_bounds) if self._error_bounds else self._Z.new_empty(0)
+        return Trace(Y, torch.stack(self._energies).detach().cpu(), bounds.cpu(), self._problem.alpha)
+
+
+def _warn(energy: AbstractEnergy, problem: AbstractProblem) -> None:
+    warnings.warn(
+        f"alpha={problem.alpha:g} is larger than what is known to descend for {energy}. "
+        "The energy is watched; alpha='auto' descends for certain.",
+        stacklevel=3,
+    )
+
+
+def _check_falling(energies: list[float], problem: AbstractProblem, start: Rows) -> None:
+    """The energies of Y^0, Y^1, ... must fall; Y^0 may violate the penalty, for which it has no number."""
+    values = torch.tensor(energies, dtype=torch.float64)
+    if not bool(torch.isfinite(problem.penalty.value(start.detach()))):
+        values = values[1:]
+    first = len(energies) - len(values)
+    # Sums of this many numbers are known up to a few units; a smaller rise says nothing.
+    slack = 256 * torch.finfo(start.dtype).eps * values.abs().max()
+    rises = torch.nonzero(values[1:] > values[:-1] + slack)
+    if len(rises):
+        at = int(rises[0])
+        raise DivergenceError(
+            f"The energy rises at step {first + at + 1}: alpha={problem.alpha:g} is too large for this subgraph, "
+            f"which descends for certain below {2 / problem.sigma:.4g}. Take alpha='auto'.",
+            step=first + at + 1,
+            energy=float(values[at]),
+        )
+
+
+@torch.no_grad()
+def _check_finite(Y: Rows, problem: AbstractProblem, Z: Rows, start: Rows, steps: int) -> None:
+    """Look for NaN and inf; only then is it found out where they came from."""
+    if _is_finite(Y):
+        return
+    if not _is_finite(start):
+        raise DivergenceError(
+            "init has entries that are not finite. Look for NaN and inf where it is computed."
+        )
+    U, energy = start.detach(), float(problem.value(start.detach(), Z))
+    for k in range(1, steps + 1):
+        U = problem.descend(U, Z)
+        value = float(problem.value(U, Z))
+        if not _is_finite(U):
+            raise DivergenceError(
+                f"The embeddings are not finite after step {k}; the last finite energy was {energy:.6g}. "
+                f"Take alpha='auto' in place of {problem.alpha:g}, or scale the features down.",
+                step=k,
+                energy=energy,
+            )
+        energy = value
+
+
+def _is_finite(X: Rows) -> bool:
+    # One pass; the second only if the first is unsure, since a sum may overflow.
+    return bool(torch.isfinite(X.sum())) or bool(torch.isfinite(X).all())
+
+
+def _to(part: Rows | None, dtype: torch.dtype) -> Rows | None:
+    return None if part is None else part.to(dtype)
+
+
+def _check(Z: Rows, steps: int, *, mu: Rows | None, init: Rows | None, seen: Seen | None) -> None:
+    if not isinstance(Z, Tensor) or Z.ndim != 2 or not Z.is_floating_point():
+        got = f"{Z.dtype}{list(Z.shape)}" if isinstance(Z, Tensor) else type(Z).__name__
+        raise InputError(f"Z must be a floating-point tensor of shape (nodes, dim), got {got}.")
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
+        raise InputError(f"steps must be a whole number, 0 or more; got {steps!r}.")
+    for name, part in (("Z", Z), ("mu", mu), ("init", init)):
+        if part is None:
+            continue
+        if part.shape != Z.shape:
+            raise InputError(f"{name} must have the shape of Z, {tuple(Z.shape)}; got {tuple(part.shape)}.")
+        if not _is_finite(part.detach()):
+            raise DivergenceError(
+                f"{name} has entries that are not finite. Look for NaN and inf where it is computed."
+            )
+    if seen is not None and (seen.dtype != torch.bool or seen.shape != Z.shape[:1]):
+        raise InputError(
+            f"seen must be {len(Z)} booleans, one for each node; got {seen.dtype}{list(seen.shape)}."
+        )

@@ -1,0 +1,264 @@
+"""The energy of the paper (eq. 4; eq. 2 on a whole graph; eq. 6 and 7 are its limits)."""
+
+from math import inf, isfinite
+from typing import Literal
+
+import numpy as np
+import scipy.sparse
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from musegnn.errors import InputError
+from musegnn.ops import Step
+from musegnn.sampling.record import Laplacian, Sample
+from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen
+from musegnn.unfolding.kernel import CpuKernel, Kernel
+from musegnn.unfolding.penalty import EntrywisePenalty, Penalty, Rows, Scalar, penalty_of
+from musegnn.unfolding.propagate import propagate
+
+Precondition = Literal["none", "jacobi", "authors"]
+Columns = Float[Tensor, "nodes 1"]
+
+
+class Energy(AbstractEnergy):
+    """Stay near Z, be smooth along the edges, agree with the means.
+
+        E(Y) = |Y - Z|^2 + lambda tr(Y' L Y) + gamma |Y - mu|^2 + sum_i zeta(Y_i)             (eq. 4)
+        H = (1 + gamma) I + lambda L,   half the gradient: H Y - Z - gamma mu
+
+    Args:
+        lambda_: Weight of the smoothness; a number, or an `nn.Parameter` to be learned.
+        gamma: Weight of the means; likewise. 0 is eq. 6, for which no mu is needed; inf is eq. 7, Y = mu, for
+            analysis (`musegnn.consensus`).
+        laplacian: "normalized", L = I - D'^-1/2 (A + I) D'^-1/2 with D' = D + I, or "combinatorial", D - A.
+        prox: The penalty zeta: "none", "relu", "l1", "nonnegative_l1", "group", "box", or a `Penalty`.
+        precondition: "none"; "jacobi", which divides the step of a row by the diagonal of H, so that graphs
+            with hubs move; or "authors", the variant of the authors' code. Its fixed point is not the minimum
+            of E, at lambda = 1 it does not descend, and it is here to repeat their ogbn-products run.
+    """
+
+    def __init__(
+        self,
+        lambda_: float | nn.Parameter = 1.0,
+        gamma: float | nn.Parameter = 0.0,
+        laplacian: Laplacian = "normalized",
+        prox: str | Penalty = "relu",
+        *,
+        precondition: Precondition = "none",
+    ) -> None:
+        super().__init__()
+        if laplacian not in ("normalized", "combinatorial"):
+            raise InputError(f"laplacian must be 'normalized' or 'combinatorial', got {laplacian!r}.")
+        if precondition not in ("none", "jacobi", "authors"):
+            raise InputError(f"precondition must be 'none', 'jacobi' or 'authors', got {precondition!r}.")
+        self.lambda_ = lambda_
+        self.gamma = gamma
+        _check_weight("lambda_", float(lambda_), limit=False)
+        _check_weight("gamma", float(gamma), limit=True)
+        self.laplacian: Laplacian = laplacian
+        self.penalty = penalty_of(prox)
+        self.precondition = precondition
+
+    def on(
+        self, sample: Sample, mu: Rows | None, seen: Seen | None, *, like: Tensor, alpha: Alpha = "auto"
+    ) -> "Smoothness":
+        """The energy on a sample; rows that are not `seen` have no term of the means."""
+        _check_weight("lambda_", float(self.lambda_), limit=False)
+        _check_weight("gamma", float(self.gamma), limit=True)
+        return Smoothness(self, sample, mu, seen, like, alpha)
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        return (
+            f"lambda_={float(self.lambda_):g}, gamma={float(self.gamma):g}, laplacian={self.laplacian!r}, "
+            f"prox={self.penalty}, precondition={self.precondition!r}"
+        )
+
+
+class Smoothness(AbstractProblem):
+    """`Energy` on one subgraph. H = diag(h) - lambda diag(s) A diag(s) for both Laplacians:
+
+    normalized      s = (d + 1)^-1/2     h = 1 + gamma + lambda d / (d + 1)
+    combinatorial   s = 1                h = 1 + gamma + lambda d
+    """
+
+    def __init__(
+        self, energy: Energy, sample: Sample, mu: Rows | None, seen: Seen | None, like: Tensor, alpha: Alpha
+    ) -> None:
+        self.energy, self.sample, self.like = energy, sample, like
+        self._mu = _checked_means(mu, float(energy.gamma), like)
+        degree = torch.from_numpy(np.diff(sample.indptr)).double()[:, None]
+        is_normalized = energy.laplacian == "normalized"
+        self._scale = self._as_like((degree + 1).rsqrt() if is_normalized else torch.ones_like(degree))
+        self._loop = self._as_like(degree / (degree + 1) if is_normalized else degree)
+        """The diagonal of L."""
+        self._degree = self._as_like(degree)
+        self._seen = None if seen is None else self._as_like(seen[:, None].double())
+        lambda_ = float(energy.lambda_)
+        self._gamma_range = _gamma_range(float(energy.gamma), self._seen)
+        spectrum = sample.spectrum(energy.laplacian)
+        self._lmax = tuple(
+            high + lambda_ * lmax for high, lmax in zip(self._gamma_range, spectrum, strict=True)
+        )
+        chosen, rows, proven = self._step_sizes(alpha)
+        super().__init__(energy.penalty, chosen, rows, proven=proven)
+
+    @property
+    def gamma(self) -> "float | Tensor":
+        """gamma, for each row where some are not seen."""
+        gamma = self.energy.gamma
+        return gamma if self._seen is None else gamma * self._seen
+
+    @property
+    def tau(self) -> float:
+        """1 + gamma, or 1 if a row is not seen: L has the eigenvalue 0, or nearly."""
+        return self._gamma_range[0]
+
+    @property
+    def sigma(self) -> float:
+        """1 + gamma + lambda lmax, with the rigorous bound of lmax."""
+        return self._lmax[1]
+
+    def terms(self, Y: Rows, Z: Rows) -> dict[str, Scalar]:
+        """fidelity, smoothness, consensus, penalty."""
+        smoothness = self._loop * Y.square() - Y * (self._scale * self._neighbors(self._scale * Y))
+        return {
+            "fidelity": (Y - Z).square().sum(),
+            "smoothness": (self.energy.lambda_ * smoothness).sum(),
+            "consensus": self._consensus(Y),
+            "penalty": self.penalty.value(Y),
+        }
+
+    def product(self, Y: Rows) -> Rows:
+        """H Y."""
+        return self._diagonal * Y - self.energy.lambda_ * self._scale * self._neighbors(self._scale * Y)
+
+    def target(self, Z: Rows) -> Rows:
+        """Z + gamma mu."""
+        return Z if self._mu is None else Z + self.gamma * self._mu
+
+    def move(self, U: Rows, Z: Rows) -> Rows:
+        """A gradient step, or what the authors' code does in its place.
+
+        "authors": (1 - a) U + a lambda E (A + I) E U + a E^2 (Z - gamma (U - mu)),   E = (1 + lambda D)^-1/2
+        """
+        if self.energy.precondition != "authors":
+            return super().move(U, Z)
+        lambda_ = self.energy.lambda_
+        E = (1 + lambda_ * self._degree).rsqrt()
+        neighbors = E * self._neighbors(E * U) + E.square() * U
+        pull = self.target(Z) - self.gamma * U
+        return (1 - self.alpha) * U + self.alpha * (lambda_ * neighbors + E.square() * pull)
+
+    def fused(self) -> Kernel | None:
+        """`musegnn.ops.descend`, for fixed lambda and gamma and an entrywise penalty."""
+        if self.energy.learned() or not isinstance(self.penalty, EntrywisePenalty):
+            return None
+        if self.like.device.type != "cpu" or self.like.dtype not in (torch.float32, torch.float64):
+            return None
+        lambda_ = self.energy.lambda_
+        if self.energy.precondition == "authors":
+            E = (1 + lambda_ * self._degree).rsqrt()
+            keep = 1 - self.alpha + self.alpha * E.square() * (lambda_ - self.gamma)
+            columns = keep, self.alpha * lambda_ * E, E, self.rows
+        else:
+            columns = (
+                1 - self.rows * self._diagonal,
+                self.rows * lambda_ * self._scale,
+                self._scale,
+                self.rows,
+            )
+        step = Step(
+            *(np.ascontiguousarray(column.expand(len(self.rows), 1)[:, 0].numpy()) for column in columns)
+        )
+        return CpuKernel(self.sample, step, self.penalty.clip)
+
+    def matrix(self) -> scipy.sparse.csr_array:
+        """H in float64."""
+        n = self.sample.num_nodes
+        A = scipy.sparse.csr_array(
+            (np.ones(self.sample.num_entries), self.sample.indices, self.sample.indptr), (n, n)
+        )
+        scale, diagonal = (
+            scipy.sparse.diags_array(column.detach().double().expand(n, 1)[:, 0].cpu().numpy())
+            for column in (self._scale, self._diagonal)
+        )
+        return (diagonal - float(self.energy.lambda_) * (scale @ A @ scale)).tocsr()
+
+    @property
+    def _diagonal(self) -> Columns:
+        """h."""
+        return 1 + self.gamma + self.energy.lambda_ * self._loop
+
+    def _neighbors(self, X: Rows) -> Rows:
+        return propagate(self.sample, X)
+
+    def _as_like(self, column: Float[Tensor, "nodes 1"]) -> Columns:
+        return column.to(self.like.device, self.like.dtype)
+
+    def _consensus(self, Y: Rows) -> Scalar:
+        if self._mu is None:
+            return Y.new_zeros(())
+        apart = (Y - self._mu).square()
+        if float(self.energy.gamma) == inf:
+            is_there = self._seen is None or self._seen.bool()
+            return torch.where((apart > 0) & is_there, inf, 0.0).sum().to(Y.dtype)
+        return (self.gamma * apart).sum()
+
+    def _step_sizes(self, alpha: Alpha) -> tuple[float, Columns, bool]:
+        """alpha, a_i, and whether they are known to descend."""
+        low, high = self._lmax
+        lambda_, ones = float(self.energy.lambda_), torch.ones_like(self._scale)
+        if self.energy.precondition == "authors":
+            chosen = 1.0 if alpha == "auto" else _inside(alpha, inf, self.energy)
+            return chosen, chosen / (1 + lambda_ * self._degree), True
+        if self.energy.precondition == "jacobi":
+            diagonal = self._diagonal.detach()
+            # D + A >= 0, so that H <= 2 h - (1 + gamma), and P H <= 1 + share; its mean eigenvalue is 1.
+            share = float((lambda_ * self._loop / diagonal).max()) if len(diagonal) else 0.0
+            chosen = 1.0 if alpha == "auto" else _inside(alpha, 2.0, self.energy)
+            return chosen, chosen / diagonal, chosen < 2 / (1 + share)
+        if alpha != "auto":
+            chosen = _inside(alpha, 2 / low, self.energy)
+        elif self.energy.laplacian == "normalized":
+            chosen = 1 / (self._gamma_range[1] + lambda_)
+        else:
+            chosen = 1 / high
+        return chosen, chosen * ones, chosen < 2 / high
+
+
+def _gamma_range(gamma: float, seen: Tensor | None) -> tuple[float, float]:
+    """1 + gamma of the rows: the least and the largest."""
+    if seen is None or not len(seen):
+        return 1 + gamma, 1 + gamma
+    return 1 + gamma * float(seen.min()), 1 + gamma * float(seen.max())
+
+
+def _inside(alpha: object, limit: float, energy: Energy) -> float:
+    """A step size that does not provably diverge."""
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float):
+        raise InputError(f"alpha must be a number or 'auto', got {alpha!r}.")
+    if not 0 < alpha < limit:
+        raise InputError(
+            f"alpha={alpha:g} diverges: with lambda_={float(energy.lambda_):g}, gamma={float(energy.gamma):g} "
+            f"and the {energy.laplacian} Laplacian of this subgraph it must lie in (0, {limit:.4g}). "
+            "Leave it at 'auto' to descend for certain."
+        )
+    return float(alpha)
+
+
+def _checked_means(mu: Rows | None, gamma: float, like: Tensor) -> Rows | None:
+    if gamma == 0:
+        return None
+    if mu is None:
+        raise InputError(f"gamma={gamma:g} needs mu, the means to agree with. Pass mu=..., or take gamma=0.")
+    if mu.shape != like.shape:
+        raise InputError(f"mu must have the shape of Z, {tuple(like.shape)}; got {tuple(mu.shape)}.")
+    return mu.to(like.device, like.dtype)
+
+
+def _check_weight(name: str, value: float, *, limit: bool) -> None:
+    if value >= 0 and (isfinite(value) or limit):
+        return
+    raise InputError(f"{name} must be a number, 0 or more{' (inf for eq. 7)' if limit else ''}; got {value}.")

@@ -1,0 +1,93 @@
+"""The joint minimum over all samples of a store: in alternation (theorem 5.3), and for gamma = inf (eq. 7)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from musegnn.errors import InputError
+from musegnn.sampling.record import Sample
+from musegnn.unfolding.contract import AbstractEnergy
+from musegnn.unfolding.energy import Energy
+from musegnn.unfolding.minimum import solve
+from musegnn.unfolding.penalty import EntrywisePenalty, Rows
+
+
+@dataclass(frozen=True)
+class Alternation:
+    """Where alternating minimization got to."""
+
+    M: Rows
+    """The means; zeros for nodes in no sample."""
+    Y: list[Rows]
+    """Y_s of each sample."""
+    energies: Float64[Tensor, " rounds"]
+    """l_muse(Y, M) after each round."""
+
+
+@torch.no_grad()
+def alternate(
+    Z: Rows, samples: Sequence[Sample], energy: AbstractEnergy, rounds: int, *, M: Rows | None = None
+) -> Alternation:
+    """Minimize l_muse over all Y_s, then over M, in turn.
+
+        Y_s = argmin E_s(Y; mu_s),   M_v = the mean of the Y_s,i with I(s, i) = v
+
+    Args:
+        Z: f(X) of the whole graph, a row for each node.
+        samples: Such as `store["train"]`.
+        energy: Of each sample; gamma finite and positive.
+        rounds: How often.
+        M: Means to start from; zeros unless given.
+    """
+    if isinstance(energy, Energy) and not 0 < float(energy.gamma) < inf:
+        raise InputError(f"Alternating minimization needs 0 < gamma < inf, got {float(energy.gamma):g}.")
+    if rounds < 1:
+        raise InputError(f"rounds must be 1 or more, got {rounds}.")
+    exact = Z.detach().double()
+    M = torch.zeros_like(exact) if M is None else M.detach().double()
+    places = [torch.from_numpy(sample.node_ids.astype(np.int64)) for sample in samples]
+    energies = []
+    for _ in range(rounds):
+        Y = [solve(exact[at], sample, energy, M[at]) for sample, at in zip(samples, places, strict=True)]
+        M = _means(Y, places, len(exact))
+        parts = zip(Y, samples, places, strict=True)
+        energies.append(sum(float(energy.value(y, exact[at], sample, mu=M[at])) for y, sample, at in parts))
+    return Alternation(M, Y, torch.tensor(energies, dtype=torch.float64))
+
+
+def _means(Y: list[Rows], places: list[Tensor], num_nodes: int) -> Rows:
+    total, count = Y[0].new_zeros(num_nodes, Y[0].shape[1]), Y[0].new_zeros(num_nodes, 1)
+    for y, at in zip(Y, places, strict=True):
+        total[at] += y
+        count[at] += 1
+    return total / count.clamp(min=1)
+
+
+@torch.no_grad()
+def consensus(Z: Rows, samples: Sequence[Sample], energy: Energy) -> Rows:
+    """The minimizer M of eq. 7: gamma = inf makes every Y_s equal to mu_s. Zeros for nodes in no sample.
+
+    (sum_s S_s' (I + lambda L_s) S_s) M = sum_s S_s' Z_s,   S_s the rows of a sample; no penalty
+    """
+    if not (isinstance(energy.penalty, EntrywisePenalty) and energy.penalty.clip.is_free):
+        raise InputError(f"consensus solves without a penalty, got {energy.penalty}. Take prox='none'.")
+    exact = Z.detach().double().cpu()
+    n = len(exact)
+    system, right = scipy.sparse.csr_array((n, n)), np.zeros(exact.shape)
+    free = Energy(float(energy.lambda_), 0.0, energy.laplacian, "none")
+    for sample in samples:
+        rows = sample.node_ids
+        chosen = scipy.sparse.csr_array((np.ones(len(rows)), (np.arange(len(rows)), rows)), (len(rows), n))
+        system = system + chosen.T @ free.on(sample, None, None, like=exact).matrix() @ chosen
+        right[rows] += exact[rows].numpy()
+    there = np.flatnonzero(system.diagonal())
+    M = np.zeros(exact.shape)
+    M[there] = scipy.sparse.linalg.splu(system[there][:, there].tocsc()).solve(right[there])
+    return torch.from_numpy(M).to(Z.dtype)

@@ -1,0 +1,42 @@
+"""A Y, the sum over the neighbors, differentiable. A is symmetric, so that it is its own transpose."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from musegnn import ops
+from musegnn.sampling.record import Sample
+from musegnn.unfolding.penalty import Rows
+
+
+def propagate(sample: Sample, X: Rows) -> Rows:
+    """A X: by a kernel on the CPU, by torch.sparse elsewhere."""
+    result: Rows = _Propagate.apply(X, sample)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Propagate(Function):
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, sample: Sample) -> Tensor:
+        ctx.sample = sample
+        if X.device.type == "cpu" and X.dtype in (torch.float32, torch.float64):
+            values = X.detach().contiguous().numpy()
+            out = np.empty_like(values)
+            ops.propagate(sample.indptr, sample.indices, values, out, threads=torch.get_num_threads())
+            return torch.from_numpy(out)
+        return sparse(sample, X) @ X
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return propagate(ctx.sample, grads[0]), None
+
+
+def sparse(sample: Sample, like: Tensor) -> Tensor:
+    """A as a sparse CSR tensor."""
+    indptr, indices = (torch.from_numpy(np.array(part)) for part in (sample.indptr, sample.indices))
+    ones = torch.ones(len(indices), dtype=like.dtype)
+    matrix = torch.sparse_csr_tensor(indptr, indices.long(), ones, (sample.num_nodes, sample.num_nodes))
+    return matrix.to(like.device)
