@@ -1,7 +1,7 @@
 """Graph neural networks whose layers are descent steps on an energy, on graphs up to a terabyte."""
 
 import importlib
-from typing import TYPE_CHECKING
+import typing
 
 from musegnn import datasets as datasets
 from musegnn import errors as errors
@@ -22,7 +22,7 @@ from musegnn.sampling import UniformInduced as UniformInduced
 from musegnn.sampling import sample as sample
 from musegnn.version import __version__ as __version__
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from musegnn.means import MeanEmbeddings as MeanEmbeddings
     from musegnn.models import MLP as MLP
     from musegnn.models import MuseConv as MuseConv

@@ -29,8 +29,8 @@ class MeanEmbeddings(nn.Module):
         num_nodes: n, of the whole graph.
         dim: d.
         rho: How much of the past is kept.
-        home: "device", where the module is moved to; "host", in memory, wherever the model is; or a folder, for
-            M larger than memory: two files are mapped there, and what they hold is gone on with.
+        home: "device", where the module is moved to; "host", in memory, wherever the model is; or a folder,
+            for M larger than memory: two files are mapped there, and what they hold is gone on with.
         dtype: torch.float32, or torch.bfloat16 for half the memory; it is computed in float32 all the same.
     """
 
@@ -105,7 +105,7 @@ class MeanEmbeddings(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """`.to(...)` moves M only if it lives on the device."""
         if self.home == "device":
-            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            super()._apply(fn, recurse)
         return self
 
     def _places(self, node_ids: Ids) -> Tensor:

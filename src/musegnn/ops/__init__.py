@@ -213,8 +213,8 @@ def descend(
         mask  = bits: whether an entry of `out` changes when its entry of `moved` does
 
     Returns, if asked to `watch`, <X, (X - moved) / take - B> + weight |X|_1: where `take` is the step size of
-    an energy <X, H X> - 2 <X, B> + weight |X|_1, this is that energy of X. Each row is added up by one thread,
-    in the order of its entries, so that the number of threads does not change a bit of `out`.
+    an energy <X, H X> - 2 <X, B> + weight |X|_1, this is that energy of X.
+    A row is added up by one thread, in the order of its entries: their number changes no bit of `out`.
     """
     graph, rows = (_plain(indptr), _plain(indices)), (_plain(X), _plain(B))
     op = _op("descend", compiled)

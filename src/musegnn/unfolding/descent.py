@@ -101,7 +101,7 @@ def unfold(
     energies: list[float] | None = None if problem.is_proven else []
     kernel = problem.fused()
     if kernel is not None:
-        Y = Fused.apply(problem.target(Z), start, kernel, steps, observer or _ignore, energies)  # type: ignore[no-untyped-call]
+        Y = Fused.apply(problem.target(Z), start, kernel, steps, observer or _ignore, energies)
     else:
         make = partial(_make, energy, subgraph, seen, Z, alpha)
         Y = Recomputed.apply(Z, start, mu, make, steps, observer or _ignore, energies, *energy.learned())
@@ -173,8 +173,8 @@ def _check_falling(energies: list[float], problem: AbstractProblem, start: Rows)
     if len(rises):
         at = int(rises[0])
         raise DivergenceError(
-            f"The energy rises at step {first + at + 1}: alpha={problem.alpha:g} is too large for this subgraph, "
-            f"which descends for certain below {2 / problem.sigma:.4g}. Take alpha='auto'.",
+            f"The energy rises at step {first + at + 1}: alpha={problem.alpha:g} is too large for this "
+            f"subgraph, which descends for certain below {2 / problem.sigma:.4g}. Take alpha='auto'.",
             step=first + at + 1,
             energy=float(values[at]),
         )

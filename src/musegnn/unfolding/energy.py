@@ -241,8 +241,9 @@ def _inside(alpha: object, limit: float, energy: Energy) -> float:
         raise InputError(f"alpha must be a number or 'auto', got {alpha!r}.")
     if not 0 < alpha < limit:
         raise InputError(
-            f"alpha={alpha:g} diverges: with lambda_={float(energy.lambda_):g}, gamma={float(energy.gamma):g} "
-            f"and the {energy.laplacian} Laplacian of this subgraph it must lie in (0, {limit:.4g}). "
+            f"alpha={alpha:g} diverges: with lambda_={float(energy.lambda_):g}, "
+            f"gamma={float(energy.gamma):g} and the {energy.laplacian} Laplacian of this subgraph it must lie "
+            f"in (0, {limit:.4g}). "
             "Leave it at 'auto' to descend for certain."
         )
     return float(alpha)

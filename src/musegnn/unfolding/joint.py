@@ -1,4 +1,4 @@
-"""The joint minimum over all samples of a store: in alternation (theorem 5.3), and for gamma = inf (eq. 7)."""
+"""The joint minimum over all samples of a store: in alternation (theorem 5.3), or with gamma = inf."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

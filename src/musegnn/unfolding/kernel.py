@@ -1,6 +1,6 @@
 """A fused step and the way back through it, for tensors of one kind."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from musegnn.unfolding.penalty import Rows
 Mask = UInt8[Tensor, "nodes bytes"]
 
 
+@runtime_checkable
 class Kernel(Protocol):
     """What `Fused` asks for: a step that is affine before an entrywise penalty, and its transpose."""
 
@@ -52,11 +53,18 @@ class CpuKernel:
     def descend(self, U: Rows, B: Rows, out: Rows, mask: Mask | None, *, watch: bool) -> float | None:
         """`musegnn.ops.descend`."""
         marks = None if mask is None else mask.numpy()
-        graph, arrays = (
-            (self.sample.indptr, self.sample.indices),
-            (U.numpy(), B.numpy(), self.clip, out.numpy()),
+        return ops.descend(
+            self.sample.indptr,
+            self.sample.indices,
+            self.step,
+            U.numpy(),
+            B.numpy(),
+            self.clip,
+            out.numpy(),
+            marks,
+            watch=watch,
+            threads=torch.get_num_threads(),
         )
-        return ops.descend(*graph, self.step, *arrays, marks, watch=watch, threads=torch.get_num_threads())
 
     def cut(self, V: Rows, mask: Mask) -> None:
         """`musegnn.ops.cut`."""
@@ -65,7 +73,13 @@ class CpuKernel:
     def pull_back(self, V: Rows, mask: Mask | None, total: Rows, out: Rows) -> None:
         """`musegnn.ops.pull_back`."""
         marks = None if mask is None else mask.numpy()
-        graph = self.sample.indptr, self.sample.indices
         ops.pull_back(
-            *graph, self.step, V.numpy(), marks, total.numpy(), out.numpy(), threads=torch.get_num_threads()
+            self.sample.indptr,
+            self.sample.indices,
+            self.step,
+            V.numpy(),
+            marks,
+            total.numpy(),
+            out.numpy(),
+            threads=torch.get_num_threads(),
         )

@@ -14,7 +14,7 @@ from musegnn.unfolding.penalty import Rows
 
 def propagate(sample: Sample, X: Rows) -> Rows:
     """A X: by a kernel on the CPU, by torch.sparse elsewhere."""
-    result: Rows = _Propagate.apply(X, sample)  # type: ignore[no-untyped-call]
+    result: Rows = _Propagate.apply(X, sample)
     return result
 
 

@@ -79,7 +79,7 @@ def tasks(
 ) -> list[tuple[int, int, int, int]]:
     """Ranges of rows and columns of about equal work: (first row, last row, first column, last column).
 
-    A row that is a piece by itself is a hub's, and cut: nobody waits for the one who adds up 20,000 neighbors.
+    A row that is a piece by itself is a hub's, and cut: nobody waits for who adds up 20,000 neighbors.
     """
     n = len(indptr) - 1
     if threads == 1:
