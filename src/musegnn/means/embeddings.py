@@ -109,7 +109,8 @@ class MeanEmbeddings(nn.Module):
         return self
 
     def _places(self, node_ids: Ids) -> Tensor:
-        ids = torch.as_tensor(np.asarray(node_ids)) if isinstance(node_ids, np.ndarray) else node_ids
+        # A copy: the ids of a stored sample are read-only, which torch does not know.
+        ids = torch.from_numpy(node_ids.astype(np.int64)) if isinstance(node_ids, np.ndarray) else node_ids
         ids = ids.to(self.M.device, torch.int64)
         if len(ids) and not (0 <= int(ids.min()) and int(ids.max()) < len(self.M)):
             raise InputError(

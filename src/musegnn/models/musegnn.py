@@ -1,5 +1,7 @@
 """The model of algorithm 1: features -> f -> K descent steps -> g -> classes."""
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -49,8 +51,11 @@ class MuseGNN(nn.Module):
         if layers < 1:
             raise InputError(f"layers must be 1 or more, got {layers}.")
         between = [hidden] * (layers - 1)
-        self.f = f or MLP([in_dim, *between, hidden], dropout=dropout, input_dropout=input_dropout, skip=skip)
-        self.g = g or MLP([hidden, *between, out_dim], dropout=dropout, skip=skip)
+        first = partial(
+            MLP, [in_dim, *between, hidden], dropout=dropout, input_dropout=input_dropout, skip=skip
+        )
+        self.f = first() if f is None else f
+        self.g = MLP([hidden, *between, out_dim], dropout=dropout, skip=skip) if g is None else g
         self.energy = Energy() if energy is None else energy
         self.steps = steps
         self.alpha = alpha
@@ -83,7 +88,14 @@ class MuseGNN(nn.Module):
     def reset_parameters(self) -> None:
         """Draw f and g anew."""
         for part in (self.f, self.g):
-            for module in part.modules():
-                reset = getattr(module, "reset_parameters", None)
-                if callable(reset):
-                    reset()
+            _reset(part)
+
+
+def _reset(module: nn.Module) -> None:
+    """A module that can draw itself anew does so; its children do in the place of one that cannot."""
+    reset = getattr(module, "reset_parameters", None)
+    if callable(reset):
+        reset()
+    else:
+        for child in module.children():
+            _reset(child)

@@ -108,7 +108,7 @@ def unfold(
     _check_finite(Y, problem, Z, start, steps)
     if energies is not None:
         _warn(energy, problem)
-        _check_falling(energies, problem, start)
+        _check_falling(energies, problem, Z, start)
     Y = Y.to(dtype)
     return Y if observer is None else observer.trace(Y)
 
@@ -157,26 +157,32 @@ def _warn(energy: AbstractEnergy, problem: AbstractProblem) -> None:
     warnings.warn(
         f"alpha={problem.alpha:g} is larger than what is known to descend for {energy}. "
         "The energy is watched; alpha='auto' descends for certain.",
-        stacklevel=3,
+        # Two frames are ours, and one is that of `torch.compiler.disable`.
+        stacklevel=4,
     )
 
 
-def _check_falling(energies: list[float], problem: AbstractProblem, start: Rows) -> None:
+@torch.no_grad()
+def _check_falling(energies: list[float], problem: AbstractProblem, Z: Rows, start: Rows) -> None:
     """The energies of Y^0, Y^1, ... must fall; Y^0 may violate the penalty, for which it has no number."""
     values = torch.tensor(energies, dtype=torch.float64)
     if not bool(torch.isfinite(problem.penalty.value(start.detach()))):
         values = values[1:]
+    if len(values) < 2:
+        return
     first = len(energies) - len(values)
     # Sums of this many numbers are known up to a few units; a smaller rise says nothing.
     slack = 256 * torch.finfo(start.dtype).eps * values.abs().max()
     rises = torch.nonzero(values[1:] > values[:-1] + slack)
     if len(rises):
-        at = int(rises[0])
+        at, U = int(rises[0]), start
+        for _ in range(first + at):
+            U = problem.descend(U, Z)
         raise DivergenceError(
             f"The energy rises at step {first + at + 1}: alpha={problem.alpha:g} is too large for this "
             f"subgraph, which descends for certain below {2 / problem.sigma:.4g}. Take alpha='auto'.",
             step=first + at + 1,
-            energy=float(values[at]),
+            energy=float(problem.value(U, Z)),
         )
 
 

@@ -54,8 +54,8 @@ class Energy(AbstractEnergy):
             raise InputError(f"precondition must be 'none', 'jacobi' or 'authors', got {precondition!r}.")
         self.lambda_ = lambda_
         self.gamma = gamma
-        _check_weight("lambda_", float(lambda_), limit=False)
-        _check_weight("gamma", float(gamma), limit=True)
+        _check_weight("lambda_", number(lambda_), limit=False)
+        _check_weight("gamma", number(gamma), limit=True)
         self.laplacian: Laplacian = laplacian
         self.penalty = penalty_of(prox)
         self.precondition = precondition
@@ -64,14 +64,14 @@ class Energy(AbstractEnergy):
         self, sample: Sample, mu: Rows | None, seen: Seen | None, *, like: Tensor, alpha: Alpha = "auto"
     ) -> "Smoothness":
         """The energy on a sample; rows that are not `seen` have no term of the means."""
-        _check_weight("lambda_", float(self.lambda_), limit=False)
-        _check_weight("gamma", float(self.gamma), limit=True)
+        _check_weight("lambda_", number(self.lambda_), limit=False)
+        _check_weight("gamma", number(self.gamma), limit=True)
         return Smoothness(self, sample, mu, seen, like, alpha)
 
     def extra_repr(self) -> str:
         """The settings."""
         return (
-            f"lambda_={float(self.lambda_):g}, gamma={float(self.gamma):g}, laplacian={self.laplacian!r}, "
+            f"lambda_={number(self.lambda_):g}, gamma={number(self.gamma):g}, laplacian={self.laplacian!r}, "
             f"prox={self.penalty}, precondition={self.precondition!r}"
         )
 
@@ -87,7 +87,7 @@ class Smoothness(AbstractProblem):
         self, energy: Energy, sample: Sample, mu: Rows | None, seen: Seen | None, like: Tensor, alpha: Alpha
     ) -> None:
         self.energy, self.sample, self.like = energy, sample, like
-        self._mu = _checked_means(mu, float(energy.gamma), like)
+        self._mu = _checked_means(mu, energy.gamma, like)
         degree = torch.from_numpy(np.diff(sample.indptr)).double()[:, None]
         is_normalized = energy.laplacian == "normalized"
         self._scale = self._as_like((degree + 1).rsqrt() if is_normalized else torch.ones_like(degree))
@@ -95,8 +95,8 @@ class Smoothness(AbstractProblem):
         """The diagonal of L."""
         self._degree = self._as_like(degree)
         self._seen = None if seen is None else self._as_like(seen[:, None].double())
-        lambda_ = float(energy.lambda_)
-        self._gamma_range = _gamma_range(float(energy.gamma), self._seen)
+        lambda_ = number(energy.lambda_)
+        self._gamma_range = _gamma_range(number(energy.gamma), self._seen)
         spectrum = sample.spectrum(energy.laplacian)
         self._lmax = tuple(
             high + lambda_ * lmax for high, lmax in zip(self._gamma_range, spectrum, strict=True)
@@ -136,6 +136,10 @@ class Smoothness(AbstractProblem):
 
     def target(self, Z: Rows) -> Rows:
         """Z + gamma mu."""
+        if number(self.energy.gamma) == inf:
+            raise InputError(
+                "gamma=inf has no steps: Y = mu (eq. 7). Take musegnn.consensus, or a finite gamma."
+            )
         return Z if self._mu is None else Z + self.gamma * self._mu
 
     def move(self, U: Rows, Z: Rows) -> Rows:
@@ -184,7 +188,7 @@ class Smoothness(AbstractProblem):
             scipy.sparse.diags_array(column.detach().double().expand(n, 1)[:, 0].cpu().numpy())
             for column in (self._scale, self._diagonal)
         )
-        return (diagonal - float(self.energy.lambda_) * (scale @ A @ scale)).tocsr()
+        return (diagonal - number(self.energy.lambda_) * (scale @ A @ scale)).tocsr()
 
     @property
     def _diagonal(self) -> Columns:
@@ -201,7 +205,7 @@ class Smoothness(AbstractProblem):
         if self._mu is None:
             return Y.new_zeros(())
         apart = (Y - self._mu).square()
-        if float(self.energy.gamma) == inf:
+        if number(self.energy.gamma) == inf:
             is_there = self._seen is None or self._seen.bool()
             return torch.where((apart > 0) & is_there, inf, 0.0).sum().to(Y.dtype)
         return (self.gamma * apart).sum()
@@ -209,7 +213,7 @@ class Smoothness(AbstractProblem):
     def _step_sizes(self, alpha: Alpha) -> tuple[float, Columns, bool]:
         """alpha, a_i, and whether they are known to descend."""
         low, high = self._lmax
-        lambda_, ones = float(self.energy.lambda_), torch.ones_like(self._scale)
+        lambda_, ones = number(self.energy.lambda_), torch.ones_like(self._scale)
         if self.energy.precondition == "authors":
             chosen = 1.0 if alpha == "auto" else _inside(alpha, inf, self.energy)
             return chosen, chosen / (1 + lambda_ * self._degree), True
@@ -218,7 +222,8 @@ class Smoothness(AbstractProblem):
             # D + A >= 0, so that H <= 2 h - (1 + gamma), and P H <= 1 + share; its mean eigenvalue is 1.
             share = float((lambda_ * self._loop / diagonal).max()) if len(diagonal) else 0.0
             chosen = 1.0 if alpha == "auto" else _inside(alpha, 2.0, self.energy)
-            return chosen, chosen / diagonal, chosen < 2 / (1 + share)
+            # share < 1, but may be rounded to 1.
+            return chosen, chosen / diagonal, alpha == "auto" or chosen < 2 / (1 + share)
         if alpha != "auto":
             chosen = _inside(alpha, 2 / low, self.energy)
         elif self.energy.laplacian == "normalized":
@@ -226,6 +231,11 @@ class Smoothness(AbstractProblem):
         else:
             chosen = 1 / high
         return chosen, chosen * ones, chosen < 2 / high
+
+
+def number(weight: float | nn.Parameter) -> float:
+    """The value of a weight that may be learned."""
+    return float(weight.detach() if isinstance(weight, Tensor) else weight)
 
 
 def _gamma_range(gamma: float, seen: Tensor | None) -> tuple[float, float]:
@@ -241,19 +251,21 @@ def _inside(alpha: object, limit: float, energy: Energy) -> float:
         raise InputError(f"alpha must be a number or 'auto', got {alpha!r}.")
     if not 0 < alpha < limit:
         raise InputError(
-            f"alpha={alpha:g} diverges: with lambda_={float(energy.lambda_):g}, "
-            f"gamma={float(energy.gamma):g} and the {energy.laplacian} Laplacian of this subgraph it must lie "
-            f"in (0, {limit:.4g}). "
-            "Leave it at 'auto' to descend for certain."
+            f"alpha={alpha:g} diverges: with lambda_={number(energy.lambda_):g}, "
+            f"gamma={number(energy.gamma):g} and the {energy.laplacian} Laplacian of this subgraph it must "
+            f"lie in (0, {limit:.4g}). Leave it at 'auto' to descend for certain."
         )
     return float(alpha)
 
 
-def _checked_means(mu: Rows | None, gamma: float, like: Tensor) -> Rows | None:
-    if gamma == 0:
+def _checked_means(mu: Rows | None, gamma: float | nn.Parameter, like: Tensor) -> Rows | None:
+    # A learned gamma may be 0 now; its gradient depends on mu all the same.
+    if number(gamma) == 0 and not (isinstance(gamma, Tensor) and gamma.requires_grad):
         return None
     if mu is None:
-        raise InputError(f"gamma={gamma:g} needs mu, the means to agree with. Pass mu=..., or take gamma=0.")
+        raise InputError(
+            f"gamma={number(gamma):g} needs mu, the means to agree with. Pass mu=..., or take gamma=0."
+        )
     if mu.shape != like.shape:
         raise InputError(f"mu must have the shape of Z, {tuple(like.shape)}; got {tuple(mu.shape)}.")
     return mu.to(like.device, like.dtype)

@@ -14,7 +14,7 @@ from torch import Tensor
 from musegnn.errors import InputError
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.contract import AbstractEnergy
-from musegnn.unfolding.energy import Energy
+from musegnn.unfolding.energy import Energy, number
 from musegnn.unfolding.minimum import solve
 from musegnn.unfolding.penalty import EntrywisePenalty, Rows
 
@@ -46,8 +46,8 @@ def alternate(
         rounds: How often.
         M: Means to start from; zeros unless given.
     """
-    if isinstance(energy, Energy) and not 0 < float(energy.gamma) < inf:
-        raise InputError(f"Alternating minimization needs 0 < gamma < inf, got {float(energy.gamma):g}.")
+    if isinstance(energy, Energy) and not 0 < number(energy.gamma) < inf:
+        raise InputError(f"Alternating minimization needs 0 < gamma < inf, got {number(energy.gamma):g}.")
     if rounds < 1:
         raise InputError(f"rounds must be 1 or more, got {rounds}.")
     exact = Z.detach().double()
@@ -81,7 +81,7 @@ def consensus(Z: Rows, samples: Sequence[Sample], energy: Energy) -> Rows:
     exact = Z.detach().double().cpu()
     n = len(exact)
     system, right = scipy.sparse.csr_array((n, n)), np.zeros(exact.shape)
-    free = Energy(float(energy.lambda_), 0.0, energy.laplacian, "none")
+    free = Energy(number(energy.lambda_), 0.0, energy.laplacian, "none")
     for sample in samples:
         rows = sample.node_ids
         chosen = scipy.sparse.csr_array((np.ones(len(rows)), (np.arange(len(rows)), rows)), (len(rows), n))

@@ -133,8 +133,8 @@ class GroupNorm(Penalty):
     def prox(self, X: Rows, step: Step) -> Rows:
         """X max(1 - step * weight / |X_i|, 0), row by row."""
         squared = X.square().sum(dim=1, keepdim=True)
-        # A row of zeros stays: any positive number in place of its norm says so without a division by zero.
-        norm = torch.where(squared > 0, squared, torch.ones_like(squared)).sqrt()
+        # A row of zeros stays, and so do those around it: the least number in place of its norm says both.
+        norm = torch.where(squared > 0, squared, torch.finfo(X.dtype).tiny).sqrt()
         return X * F.relu(1 - step * self.weight / norm)
 
 

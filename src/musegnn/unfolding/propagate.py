@@ -38,5 +38,6 @@ def sparse(sample: Sample, like: Tensor) -> Tensor:
     """A as a sparse CSR tensor."""
     indptr, indices = (torch.from_numpy(np.array(part)) for part in (sample.indptr, sample.indices))
     ones = torch.ones(len(indices), dtype=like.dtype)
-    matrix = torch.sparse_csr_tensor(indptr, indices.long(), ones, (sample.num_nodes, sample.num_nodes))
+    size = sample.num_nodes, sample.num_nodes
+    matrix = torch.sparse_csr_tensor(indptr, indices.long(), ones, size, check_invariants=False)
     return matrix.to(like.device)

@@ -86,7 +86,10 @@ def tasks(
         return [(0, n, 0, dim)]
     # A row costs its entries, and itself.
     work = indptr + np.arange(n + 1)
-    cuts = np.unique(np.searchsorted(work, np.linspace(0, work[-1], _PIECES * threads + 1)))
+    shares = np.searchsorted(work, np.linspace(0, work[-1], _PIECES * threads + 1))
+    # A row of more than a share must not hide behind others in its piece.
+    hubs = np.flatnonzero(np.diff(work) * (_PIECES * threads) > work[-1])
+    cuts = np.unique(np.concatenate([shares, hubs, hubs + 1]))
     pieces = []
     for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         columns = blocks(dim) if end == begin + 1 else [(0, dim)]
