@@ -29,6 +29,7 @@ check: $(VENV)/.dev        ## Format, lint, types, import contract.
 bench: $(VENV)/.dev        ## Measure again what benchmarks/ measures here (half an hour, 20 GB of disk).
 	$(BIN)/python benchmarks/import.py --record
 	$(BIN)/python benchmarks/synthetic.py --scale 0.01 --record
+	$(BIN)/python benchmarks/propagate.py --record
 	for command in peers stages storage workers sizes open start plot; do \
 	  $(BIN)/python benchmarks/sampling.py $$command --record || exit; done
 

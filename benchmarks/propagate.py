@@ -1,16 +1,16 @@
-"""K descent steps, forward and backward, on a sampled subgraph: time, bandwidth and memory, against torch.sparse.
+"""K descent steps, forward and backward, on a sample: time, bandwidth and memory, against torch.sparse.
 
     python benchmarks/propagate.py [--record]
 
 The subgraphs are ShadowKHop samples of arxiv-shaped with 1000 seeds, fanouts 15,10 and 15,10,5; normalized
-Laplacian, lambda 4, gamma 0.5, ReLU, float32, K = 8. The peer is what one would write without us: the same step
-with `torch.sparse` (CSR, int64 ids, the matrix with loops and weights made beforehand) and autograd. Both take
-turns in one process, and a figure is the median of its turns. Before a clock runs, both are compared with the
-step in float64.
+Laplacian, lambda 4, gamma 0.5, ReLU, float32, K = 8. The peer is what one would write without us: the same
+step with `torch.sparse` (CSR, int64 ids, the matrix with loops and weights made beforehand) and autograd.
+Both take turns in one process, and a figure is the median of its turns. Before a clock runs, both are
+compared with the step in float64.
 
-Bandwidth is that of the rows gathered (entries * d * 4 bytes for each step); the ceiling is a copy of an array
-of the size of Y (its bytes read and written). Memory is what a process of its own has at its peak beyond its
-inputs, the result and its gradient.
+Bandwidth is that of the rows gathered (entries * d * 4 bytes for each step); the ceiling is a copy of an
+array of the size of Y (its bytes read and written). Memory is what a process of its own has at its peak
+beyond its inputs, the result and its gradient.
 """
 
 import argparse

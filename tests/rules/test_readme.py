@@ -13,6 +13,7 @@ from musegnn.cli.main import main
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 SAMPLING = (ROOT / "docs/sampling.md").read_text()
+UNFOLDING = (ROOT / "docs/unfolding.md").read_text()
 TARGETS = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
@@ -27,6 +28,13 @@ def test_a_python_block_runs_as_it_stands(block, tmp_path):
 def test_a_python_block_about_sampling_runs_as_it_stands(block, tmp_path):
     done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_python_blocks_about_unfolding_run_one_after_the_other(tmp_path):
+    blocks = "\n".join(re.findall(r"```python\n(.*?)```", UNFOLDING, re.DOTALL))
+    done = subprocess.run([sys.executable, "-c", blocks], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "smoothness" in done.stdout
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\bmake ([a-z]+)\b", README))))

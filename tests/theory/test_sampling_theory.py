@@ -49,7 +49,7 @@ def full_energy(case, lambda_, laplacian="combinatorial", weight=0.0):
 
 @cache
 def monte_carlo(p, laplacian, prox, nonnegative):
-    """Mean of a sample's energy over m p / m, and its standard error, both over l(M) with lambda -> p lambda."""
+    """The mean energy of a sample over p l(M), with lambda -> p lambda, and its standard error."""
     case = a_case(NUM_NODES, 8, nonnegative=nonnegative)
     energy = Energy(LAMBDA, inf, laplacian, prox)
     draws = Draws(case.graph, UniformInduced(p=p, num_samples=NUM_SAMPLES), "none", seed=0)

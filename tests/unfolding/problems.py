@@ -1,6 +1,7 @@
 """Small graphs, and what the unfolding must compute on them: dense matrices, one step after the other."""
 
 from contextlib import contextmanager
+from functools import cache
 from itertools import combinations
 
 import jaxtyping
@@ -59,6 +60,7 @@ ZOO = {
 }
 
 
+@cache
 def sample(seed: int = 0) -> musegnn.Sample:
     """Drawn from a graph, so that its nodes are some, and the seeds are fewer."""
     whole = random(60, seed)
@@ -130,7 +132,7 @@ def descend(
 ):  # fmt: skip
     """Y^0, ..., Y^K of the naive loop, with dense matrices; autograd goes through all of it."""
     H = hessian(s, name, lambda_, gamma, seen)
-    fixed = float(torch.as_tensor(lambda_).detach()), float(torch.as_tensor(gamma).detach())
+    fixed = [float(w.detach() if isinstance(w, torch.Tensor) else w) for w in (lambda_, gamma)]
     a = step_sizes(s, name, precondition, *fixed, seen) if sizes is None else sizes
     pull = gamma * (torch.ones(len(Z)) if seen is None else seen).double()[:, None]
     means = torch.zeros_like(Z) if mu is None else mu
@@ -175,12 +177,18 @@ def normal(s, dim: int = 3, count: int = 1, seed: int = 0, **options):
 
 @contextmanager
 def refused(message: str, error: type[Exception] = InputError):
-    """The error a user gets, who has no shape checks; `message` is all of it."""
+    """The error a user gets; `message` is all of it."""
+    with unchecked(), pytest.raises(error) as caught:
+        yield caught
+    assert str(caught.value) == message
+
+
+@contextmanager
+def unchecked():
+    """What a user runs: the library without the shape checks of the tests."""
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.jaxtyping_disable = True
     try:
-        with pytest.raises(error) as caught:
-            yield caught
+        yield
     finally:
         jaxtyping.config.jaxtyping_disable = before
-    assert str(caught.value) == message

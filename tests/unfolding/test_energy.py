@@ -5,16 +5,16 @@ from math import inf
 
 import hypothesis.strategies as st
 import numpy as np
+import problems
 import pytest
 import torch
 from hypothesis import given, settings
+from problems import CLOSE, LAPLACIANS, ZOO
 from torch import nn
 
-import problems
 from musegnn import Energy, InputError, unfold
 from musegnn.errors import DivergenceError
 from musegnn.unfolding.penalty import PENALTIES, GroupNorm
-from problems import CLOSE, LAPLACIANS, ZOO
 from strategies import csrs
 
 each_laplacian = pytest.mark.parametrize("name", LAPLACIANS)
@@ -33,28 +33,31 @@ def inside(Y, penalty):
     return {"relu": Y.abs(), "nonnegative_l1": Y.abs(), "box": Y.clamp(-1, 1)}.get(penalty, Y)
 
 
+def cases():
+    """Graphs, gammas and rows that are seen."""
+    whole, drawn, lone = ZOO["random"], problems.sample(), ZOO["one node"]
+    yield from zip([whole] * 4, [0.3, 4.0, 0.3, 4.0], seen_rows(whole), strict=True)
+    yield from [(drawn, 0.0, None), (drawn, 0.7, seen_rows(drawn)[2]), (ZOO["star"], 0.0, None)]
+    yield from [(ZOO["no edges"], 0.5, seen_rows(ZOO["no edges"])[2]), (lone, 0.5, None)]
+
+
 @each_laplacian
 @each_penalty
-@each_gamma
-def test_value_terms_and_half_gradient_equal_the_dense_ones(name, penalty, gamma):
-    energy = Energy(2.5, gamma, name, penalty)
-    for s in [*ZOO.values(), problems.sample()]:
+def test_value_terms_and_half_gradient_equal_the_dense_ones(name, penalty):
+    for s, gamma, seen in cases():
         Y, Z, mu = problems.normal(s, 5, count=3)
-        Y = inside(Y, penalty)
-        for seen in seen_rows(s):
-            given_rows = {"mu": mu, "seen": seen}
-            expected = problems.energy(Y, Z, s, penalty, name, 2.5, gamma, **given_rows)
-            terms = energy.terms(Y, Z, s, **given_rows)
-            assert list(terms) == list(expected) == ["fidelity", "smoothness", "consensus", "penalty"]
-            for term in terms:
-                torch.testing.assert_close(terms[term], expected[term], **CLOSE)
-            torch.testing.assert_close(
-                energy.value(Y, Z, s, **given_rows), torch.stack([*expected.values()]).sum(), **CLOSE
-            )
-            H = problems.hessian(s, name, 2.5, gamma, seen)
-            rows = (torch.ones(len(Z)) if seen is None else seen).double()[:, None]
-            half = energy.half_gradient(Y, Z, s, **given_rows)
-            torch.testing.assert_close(half, H @ Y - Z - gamma * rows * mu, **CLOSE)
+        Y, energy, means = inside(Y, penalty), Energy(2.5, gamma, name, penalty), {"mu": mu, "seen": seen}
+        expected = problems.energy(Y, Z, s, penalty, name, 2.5, gamma, **means)
+        terms = energy.terms(Y, Z, s, **means)
+        assert list(terms) == list(expected) == ["fidelity", "smoothness", "consensus", "penalty"]
+        for term in terms:
+            torch.testing.assert_close(terms[term], expected[term], **CLOSE)
+        value = torch.stack([*expected.values()]).sum()
+        torch.testing.assert_close(energy.value(Y, Z, s, **means), value, **CLOSE)
+        H = problems.hessian(s, name, 2.5, gamma, seen)
+        rows = (torch.ones(len(Z)) if seen is None else seen).double()[:, None]
+        half = energy.half_gradient(Y, Z, s, **means)
+        torch.testing.assert_close(half, H @ Y - Z - gamma * rows * mu, **CLOSE)
 
 
 @each_laplacian
@@ -88,7 +91,7 @@ def test_the_value_is_infinite_where_the_penalty_is_violated(penalty):
     assert float(value) == inf if float(expected) == inf else float(value) < inf
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(csrs(), st.sampled_from(LAPLACIANS), st.floats(0, 30), st.floats(0, 5), st.data())
 def test_tau_and_sigma_enclose_all_eigenvalues_of_the_hessian(csr, name, lambda_, gamma, data):
     n = csr.num_nodes
@@ -122,9 +125,9 @@ def test_tau_is_one_plus_gamma_and_one_as_soon_as_a_row_is_not_seen(name):
 @each_gamma
 def test_automatic_step_sizes(name, precondition, gamma):
     energy = Energy(3.0, gamma, name, precondition=precondition)
-    for s in ZOO.values():
+    for s in (ZOO["random"], ZOO["path"], ZOO["no edges"]):
         Z = problems.normal(s)
-        for seen in seen_rows(s):
+        for seen in seen_rows(s)[:: 2 if s is ZOO["path"] else 1]:
             problem = energy.problem(Z, s, mu=Z, seen=seen)
             expected = problems.step_sizes(s, name, precondition, 3.0, gamma, seen)
             torch.testing.assert_close(problem.rows, expected, **CLOSE)
@@ -136,7 +139,7 @@ def test_automatic_step_sizes(name, precondition, gamma):
 @each_gamma
 def test_automatic_steps_contract(name, gamma):
     """a H has all eigenvalues below 2, for one a and for one of each row."""
-    for s in ZOO.values():
+    for s in (ZOO["random"], ZOO["bipartite"], ZOO["star"], ZOO["no edges"]):
         Z = problems.normal(s)
         H = problems.hessian(s, name, 3.0, gamma)
         for precondition in ("none", "jacobi"):
@@ -146,7 +149,7 @@ def test_automatic_steps_contract(name, gamma):
 
 @each_laplacian
 def test_the_matrix_is_the_hessian(name):
-    for s in ZOO.values():
+    for s in (ZOO["random"], ZOO["star"], ZOO["no edges"]):
         Z, seen = problems.normal(s), seen_rows(s)[2]
         problem = Energy(2.5, 0.5, name).problem(Z, s, mu=Z, seen=seen)
         expected = problems.hessian(s, name, 2.5, 0.5, seen)
@@ -270,23 +273,23 @@ def test_in_the_gap_what_rises_raises_with_step_and_energy(way, s, name, lambda_
     init = Z + 0.2 * top.eigenvectors[:, -1:]
     energy = way(Energy(lambda_, gamma, name, prox))
     sizes = torch.full((len(Z), 1), alpha, dtype=torch.float64)
-    naive = problems.descend(Z, s, prox, name, lambda_, gamma, steps=60, sizes=sizes, init=init, mu=mu)
+    naive = problems.descend(Z, s, prox, name, lambda_, gamma, steps=40, sizes=sizes, init=init, mu=mu)
     values = [
         float(torch.stack([*problems.energy(Y, Z, s, prox, name, lambda_, gamma, mu=mu).values()]).sum())
         for Y in naive
     ]
-    step = next(k for k in range(1, 61) if values[k] > values[k - 1])
-    assert step < 60
+    step = next(k for k in range(1, 41) if values[k] > values[k - 1])
+    assert step < 40
     with (
         pytest.warns(UserWarning, match="larger than what is known"),
         pytest.raises(DivergenceError) as caught,
     ):
-        unfold(Z, s, energy, 60, alpha, mu=mu, init=init)
+        unfold(Z, s, energy, 40, alpha, mu=mu, init=init)
     assert caught.value.step == step
     assert caught.value.energy == pytest.approx(values[step - 1], rel=1e-9)
     assert str(caught.value) == (
-        f"The energy rises at step {step}: alpha={alpha:g} is too large for this subgraph, which descends for "
-        f"certain below {2 / (1 + gamma + lambda_ * spectrum.bound):.4g}. Take alpha='auto'."
+        f"The energy rises at step {step}: alpha={alpha:g} is too large for this subgraph, which descends "
+        f"for certain below {2 / (1 + gamma + lambda_ * spectrum.bound):.4g}. Take alpha='auto'."
     )
 
 
@@ -309,9 +312,9 @@ def test_float32_does_not_mistake_rounding_for_a_rise():
     s = ZOO["complete"]
     Z = problems.normal(s, 40).float()
     with pytest.warns(UserWarning, match="larger than what is known"):
-        Y = unfold(Z, s, Energy(1.0, 0.0, "combinatorial", "l1"), 300, 0.3)
+        Y = unfold(Z, s, Energy(1.0, 0.0, "combinatorial", "l1"), 100, 0.3)
     sizes = torch.full((5, 1), 0.3, dtype=torch.float64)
-    naive = problems.descend(Z.double(), s, "l1", "combinatorial", steps=300, sizes=sizes)[-1]
+    naive = problems.descend(Z.double(), s, "l1", "combinatorial", steps=100, sizes=sizes)[-1]
     torch.testing.assert_close(Y.double(), naive, rtol=1e-5, atol=1e-5)
 
 

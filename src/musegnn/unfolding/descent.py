@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from math import inf
+from math import inf, isfinite
 from typing import Literal, overload
 
 import torch
@@ -147,9 +147,12 @@ class _Observer:
         start, result = U.detach().double(), Y.detach().double()
         self._energies.append(self._problem.value(result, self._Z))
         self._error_bounds.append(self._problem.error_bound(result, self._Z, start))
+        self._last = result
 
     def trace(self, Y: Rows) -> Trace:
         bounds = torch.stack(self._error_bounds) if self._error_bounds else self._Z.new_empty(0)
+        # What is returned was rounded once more if Z is in half precision.
+        bounds[-1:] += (Y.detach().double() - self._last).norm() if len(bounds) else 0
         return Trace(Y, torch.stack(self._energies).detach().cpu(), bounds.cpu(), self._problem.alpha)
 
 
@@ -171,8 +174,9 @@ def _check_falling(energies: list[float], problem: AbstractProblem, Z: Rows, sta
     if len(values) < 2:
         return
     first = len(energies) - len(values)
-    # Sums of this many numbers are known up to a few units; a smaller rise says nothing.
-    slack = 256 * torch.finfo(start.dtype).eps * values.abs().max()
+    # Sums of this many numbers are known up to a few units of sigma |Y|^2; a smaller rise says nothing.
+    size = problem.sigma * (start.square().sum() + (problem.target(Z) / problem.tau).square().sum())
+    slack = 256 * torch.finfo(start.dtype).eps * (values[:-1].abs().cummax(0).values + float(size))
     rises = torch.nonzero(values[1:] > values[:-1] + slack)
     if len(rises):
         at, U = int(rises[0]), start
@@ -206,7 +210,7 @@ def _check_finite(Y: Rows, problem: AbstractProblem, Z: Rows, start: Rows, steps
                 step=k,
                 energy=energy,
             )
-        energy = value
+        energy = value if isfinite(value) else energy
 
 
 def _is_finite(X: Rows) -> bool:

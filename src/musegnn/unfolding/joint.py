@@ -25,7 +25,7 @@ class Alternation:
 
     M: Rows
     """The means; zeros for nodes in no sample."""
-    Y: list[Rows]
+    Y: list[Tensor]
     """Y_s of each sample."""
     energies: Float64[Tensor, " rounds"]
     """l_muse(Y, M) after each round."""
@@ -62,7 +62,7 @@ def alternate(
     return Alternation(M, Y, torch.tensor(energies, dtype=torch.float64))
 
 
-def _means(Y: list[Rows], places: list[Tensor], num_nodes: int) -> Rows:
+def _means(Y: list[Tensor], places: list[Tensor], num_nodes: int) -> Rows:
     total, count = Y[0].new_zeros(num_nodes, Y[0].shape[1]), Y[0].new_zeros(num_nodes, 1)
     for y, at in zip(Y, places, strict=True):
         total[at] += y
