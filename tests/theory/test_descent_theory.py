@@ -1,4 +1,4 @@
-"""Steps descend, the error bound holds, and the rate is the one of lemma E.4; against dense matrices in float64."""
+"""Steps descend, the error bound holds, the rate is that of lemma E.4; against dense float64 matrices."""
 
 import os
 import warnings
@@ -237,14 +237,14 @@ def settled(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
 # 1. The energy never rises.
 
 
-@settings(max_examples=80 * MANY)
+@settings(max_examples=50 * MANY)
 @given(cases(), st.booleans())
 def test_a_step_lowers_the_energy_by_what_the_descent_lemma_promises(case, whole):
-    """E(U) - E(Y) >= <U - Y, (2 / a - H) (U - Y)>, which is > 0 for 0 < alpha < 2 / sigma; jacobi: alpha = 1."""
+    """E(U) - E(Y) >= <U - Y, (2 / a - H) (U - Y)> >= 0 for 0 < alpha < 2 / sigma; jacobi: alpha = 1."""
     dense, parts = Dense(case), case.rows(torch.float64)
     alpha = 1.0 if case.precondition == "jacobi" and whole else case.share * dense.limit
     graph, options = case.edge_index, {"mu": parts["mu"], "seen": case.mask}
-    steps = 5
+    steps = 4
     trace = settled(
         unfold, parts["Z"], graph, case.energy, steps, alpha, trace=True, init=parts["start"], **options
     )
@@ -264,7 +264,7 @@ def test_a_step_lowers_the_energy_by_what_the_descent_lemma_promises(case, whole
     assert torch.equal(trace.Y, U)
 
 
-@settings(max_examples=40 * MANY)
+@settings(max_examples=30 * MANY)
 @given(cases(preconditions=("none",)), st.floats(1.01, 3))
 def test_the_interval_ends_at_two_over_sigma(case, factor):
     """Beyond it, some start goes uphill; and whoever asks for such a step hears of it."""
@@ -310,7 +310,7 @@ def test_steps_that_stand_still_are_no_divergence(lambda_, dtype):
 # 1. The error bound.
 
 
-@settings(max_examples=100 * MANY)
+@settings(max_examples=60 * MANY)
 @given(cases(preconditions=("none", "jacobi", "authors")), st.sampled_from([torch.float32, torch.float64]))
 def test_the_error_bounds_of_a_trace_are_never_below_the_true_distance(case, dtype):
     dense, parts = Dense(case, dtype), case.rows(dtype)
@@ -320,8 +320,8 @@ def test_the_error_bounds_of_a_trace_are_never_below_the_true_distance(case, dty
     minimizer, slack = dense.minimizer()
     arguments = parts["Z"], case.edge_index, case.energy
     options = {"mu": parts["mu"], "seen": case.mask, "init": parts["start"]}
-    trace = settled(unfold, *arguments, 6, alpha, trace=True, **options)
-    points = [parts["start"]] + [settled(unfold, *arguments, k, alpha, **options) for k in range(1, 7)]
+    trace = settled(unfold, *arguments, 4, alpha, trace=True, **options)
+    points = [parts["start"]] + [settled(unfold, *arguments, k, alpha, **options) for k in (1, 2, 3, 4)]
     away = [float(np.linalg.norm(Y.double().numpy() - minimizer)) for Y in points]
     assert torch.equal(points[-1], trace.Y)
     for distance, bound in zip(away[1:], trace.error_bounds.tolist(), strict=True):
@@ -336,7 +336,7 @@ def test_the_error_bounds_of_a_trace_are_never_below_the_true_distance(case, dty
         assert bound <= (worst * (away[k] + away[k + 1] + 2 * slack) + rounded) / dense.tau
 
 
-@settings(max_examples=80 * MANY)
+@settings(max_examples=50 * MANY)
 @given(cases(preconditions=("none", "jacobi", "authors")), st.floats(1e-3, 1.9), st.data())
 def test_the_error_bound_holds_between_any_two_points_for_any_step_size(case, alpha, data):
     """Also where Y is no step from `start`, and where the step size does not descend."""
@@ -357,26 +357,29 @@ def test_the_error_bound_holds_between_any_two_points_for_any_step_size(case, al
         assert np.linalg.norm(point.numpy() - minimizer) <= bound + slack
 
 
-@settings(max_examples=40 * MANY)
+@settings(max_examples=30 * MANY)
 @given(cases(), st.sampled_from([torch.bfloat16, torch.float16, torch.float32, torch.float64]))
 def test_the_last_error_bound_holds_for_what_is_returned_in_any_dtype(case, dtype):
     """Also once the steps have converged, and all that is left is what rounding to the dtype of Z did."""
     dense, parts = Dense(case, dtype), case.rows(dtype)
     minimizer, slack = dense.minimizer()
     options = {"mu": parts["mu"], "seen": case.mask, "init": parts["start"]}
-    trace = unfold(parts["Z"], case.edge_index, case.energy, 60, trace=True, **options)
+    trace = unfold(parts["Z"], case.edge_index, case.energy, 20, trace=True, **options)
     assert trace.Y.dtype == dtype
     assert np.linalg.norm(trace.Y.double().numpy() - minimizer) <= trace.error_bound + slack
 
 
-@settings(max_examples=30 * MANY)
+@settings(max_examples=20 * MANY)
 @given(cases())
 def test_the_error_bound_falls_to_rounding(case):
     dense, parts = Dense(case), case.rows(torch.float64)
-    assume(dense.sigma / dense.tau < 60)
-    options = {"mu": parts["mu"], "seen": case.mask, "init": parts["start"]}
-    trace = unfold(parts["Z"], case.edge_index, case.energy, 2500, trace=True, **options)
-    assert trace.error_bound <= 1e-10 * (1 + np.linalg.norm(dense.b)) * dense.sigma
+    assume(dense.sigma / dense.tau < 15)
+    options = {"mu": parts["mu"], "seen": case.mask}
+    # Jacobi and 1 / sigma contract by 1 - tau / (2 sigma) or more.
+    steps = int(60 * dense.sigma / dense.tau)
+    nearly = unfold(parts["Z"], case.edge_index, case.energy, steps, init=parts["start"], **options)
+    trace = unfold(parts["Z"], case.edge_index, case.energy, 1, trace=True, init=nearly, **options)
+    assert trace.error_bound <= 1e-11 * (1 + np.linalg.norm(dense.b)) * dense.sigma
 
 
 # Lemma E.4: the rate.
@@ -428,7 +431,7 @@ def test_the_propagation_matrix_converges_as_lemma_e4_says_and_twice_as_fast(lap
 
 @pytest.mark.parametrize("laplacian", LAPLACIANS)
 def test_the_error_of_the_propagation_matrix_is_known_exactly(laplacian):
-    """From Y^0 = Z: |P^(k) - P*|_2 = max over eigenvalues l of L, |1 - alpha (1 + lambda l)|^k lambda l / (1 + lambda l).
+    """From Y^0 = Z: |P^(k) - P*|_2 = max |1 - alpha h|^k (1 - 1 / h), h = 1 + lambda l the eigenvalues of H.
 
     l = 0 has no part in it: what is slowest is never excited, and tau is in truth 1 + lambda l_2.
     """
@@ -445,7 +448,7 @@ def test_the_error_of_the_propagation_matrix_is_known_exactly(laplacian):
 
 
 def test_the_rate_of_the_proof_needs_the_step_one_over_sigma():
-    """Theorem 5.2 admits any smaller alpha, but C = tau / (2 sigma) is then too much: C = -ln(1 - alpha tau)."""
+    """Theorem 5.2 admits any smaller alpha; C = tau / (2 sigma) is then too much, C = -ln(1 - alpha tau)."""
     n = 40
     path = torch.tensor([[i, i + 1] for i in range(n - 1)]).T
     graph = torch.cat([path, path.flip(0)], dim=1)
@@ -466,7 +469,7 @@ def test_the_rate_of_the_proof_needs_the_step_one_over_sigma():
 @pytest.mark.parametrize("lambda_", [1.0, 4.0, 20.0])
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
 def test_our_step_is_longer_than_the_theorem_allows_and_contracts_more(lambda_, gamma):
-    """1 / (1 + gamma + lambda) contracts by lambda / (1 + gamma + lambda); 1 / sigma by less, where lmax > 1."""
+    """1 / (1 + gamma + lambda) contracts by lambda / (1 + gamma + lambda), 1 / sigma less where lmax > 1."""
     energy = Energy(lambda_, gamma, "normalized", "none")
     for sample, H in random_subgraphs("normalized", lambda_):
         h = np.linalg.eigvalsh(H + gamma * np.eye(len(H)))
@@ -501,16 +504,16 @@ def test_the_authors_preconditioner_does_not_descend_at_lambda_1_and_ours_does()
     energies = [value(unfold(Z, sample, theirs, k).numpy()) for k in (8, 50, 100, 200)]
     assert energies[0] < energies[1] < energies[2] < energies[3]
     # Along the null space of D - A each step adds the same, for ever.
-    step = unfold(Z, sample, theirs, 2001).numpy() - unfold(Z, sample, theirs, 2000).numpy()
-    later = unfold(Z, sample, theirs, 4001).numpy() - unfold(Z, sample, theirs, 4000).numpy()
-    np.testing.assert_allclose(step, later, atol=1e-8)
+    step = unfold(Z, sample, theirs, 801).numpy() - unfold(Z, sample, theirs, 800).numpy()
+    later = unfold(Z, sample, theirs, 1601).numpy() - unfold(Z, sample, theirs, 1600).numpy()
+    np.testing.assert_allclose(step, later, atol=1e-7)
     assert np.linalg.norm(step) > 0.1
     np.testing.assert_allclose(unfold(Z, sample, ours, 400).numpy(), star, atol=1e-9)
     # Below 1 it converges, but not to the minimum.
     half = Energy(0.5, 0.0, "combinatorial", "none", precondition="authors")
     E = (1 + 0.5 * np.diag(L)) ** -0.5
     fixed = np.linalg.solve(0.5 * np.eye(len(L)) + 0.5 * L, E[:, None] * Z.numpy()) / E[:, None]
-    np.testing.assert_allclose(unfold(Z, sample, half, 3000).numpy(), fixed, atol=1e-8)
+    np.testing.assert_allclose(unfold(Z, sample, half, 1500).numpy(), fixed, atol=1e-8)
     minimum = np.linalg.solve(np.eye(len(L)) + 0.5 * L, Z.numpy())
     assert np.linalg.norm(fixed - minimum) > 0.5 * np.linalg.norm(minimum)
 

@@ -93,7 +93,7 @@ def test_the_pairs_are_not_isomorphic_but_equivalent_for_the_test(pair):
     assert colors(pair[0]) == colors(pair[1])
 
 
-@pytest.mark.parametrize("prox", ["none", "relu", "l1", "box", "group"])
+@pytest.mark.parametrize("prox", ["none", "relu", "l1", "group"])
 @pytest.mark.parametrize("laplacian", ["normalized", "combinatorial"])
 def test_whole_graphs_have_the_same_minimizers_from_any_start(pair, laplacian, prox):
     rng = torch.Generator().manual_seed(0)
@@ -102,9 +102,9 @@ def test_whole_graphs_have_the_same_minimizers_from_any_start(pair, laplacian, p
     for graph in pair:
         Z = ones(graph.num_nodes) @ f
         found.append(in_order(solve(Z, graph, energy, tolerance=1e-13)))
-        for scale in (1.0, 100.0):
+        for scale in (1.0, 30.0):
             start = scale * torch.randn(Z.shape, dtype=Z.dtype, generator=rng)
-            reached = unfold(Z, graph, energy, steps=400, init=start)
+            reached = unfold(Z, graph, energy, steps=200, init=start)
             np.testing.assert_allclose(in_order(reached), found[-1], atol=1e-10)
     np.testing.assert_allclose(found[0], found[1], atol=1e-10)
 

@@ -192,3 +192,8 @@ def unchecked():
         yield
     finally:
         jaxtyping.config.jaxtyping_disable = before
+
+
+def edges_of(s) -> np.ndarray:
+    """Rows and columns of all entries, as PyG takes them."""
+    return np.array(oracles.entries(s.indptr, s.indices), dtype=np.int64).reshape(-1, 2).T.copy()

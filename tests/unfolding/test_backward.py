@@ -268,6 +268,8 @@ def test_gradients_only_where_they_are_wanted():
 # torch.compile.
 
 
+# torch looks at .grad of what comes out of a break in its graph.
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_compiled_model_gives_the_same(backend):
     s = ZOO["random"]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -102,7 +102,7 @@ class MeanEmbeddings(nn.Module):
         """Sizes and home."""
         return f"num_nodes={len(self.M)}, dim={self.M.shape[1]}, rho={self.rho}, home={str(self.home)!r}"
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MeanEmbeddings":
         """`.to(...)` moves M only if it lives on the device."""
         if self.home == "device":
             super()._apply(fn, recurse)
