@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from musegnn import MeanEmbeddings, SampleStore, ShadowKHop, sample
-from musegnn.errors import StoreError
+from musegnn.errors import DivergenceError, StoreError
 from musegnn.means import embeddings
 
 N, DIM = 20, 5
@@ -35,7 +35,7 @@ def looped(rho, made):
 
 
 def homes(tmp_path):
-    return ["device", "host", tmp_path / "folder", str(tmp_path / "another" / "one")]
+    return ["device", "host", tmp_path / "another" / "one"]
 
 
 @pytest.mark.parametrize("rho", [0, 0.9, 1])
@@ -208,7 +208,7 @@ def test_a_mapped_file_goes_on_where_it_was(tmp_path, dtype):
     assert (tmp_path / "m" / "count.bin").stat().st_size == N * 4
     kept = first.M.clone(), first.count.clone()
     del first
-    second = MeanEmbeddings(N, DIM, home=str(tmp_path / "m"), dtype=dtype)
+    second = MeanEmbeddings(N, DIM, home=tmp_path / "m", dtype=dtype)
     assert torch.equal(second.M, kept[0])
     assert torch.equal(second.count, kept[1])
     through = MeanEmbeddings(N, DIM, dtype=dtype)
@@ -233,16 +233,45 @@ def test_flush_waits_for_both_files_and_for_nothing_else(tmp_path, monkeypatch):
     assert len(synced) == 2
 
 
-def test_a_file_of_another_size_is_refused(tmp_path):
+def test_other_means_are_refused(tmp_path):
+    """Also where their files have the same size: bfloat16 with twice the columns."""
     MeanEmbeddings(N, DIM, home=tmp_path)
-    for nodes, dim, dtype in ((N, DIM + 1, torch.float32), (N, DIM, torch.bfloat16)):
-        message = (
-            f"{tmp_path / 'M.bin'} has 400 bytes, but {nodes * dim * dtype.itemsize} are needed: it "
-            "belongs to another run. Choose another folder."
-        )
+    held = {"version": 1, "num_nodes": N, "dim": DIM, "dtype": "torch.float32"}
+    for nodes, dim, dtype in ((N, DIM + 1, torch.float32), (N, 2 * DIM, torch.bfloat16)):
+        asked = {"version": 1, "num_nodes": nodes, "dim": dim, "dtype": str(dtype)}
+        message = f"{tmp_path} holds other means, {held}, where {asked} are asked for. Choose another folder."
         with problems.refused(message, StoreError):
             MeanEmbeddings(nodes, dim, home=tmp_path, dtype=dtype)
     assert (tmp_path / "M.bin").stat().st_size == 400
+
+
+def test_a_file_that_was_cut_off_is_refused(tmp_path):
+    MeanEmbeddings(N, DIM, home=tmp_path)
+    os.truncate(tmp_path / "M.bin", 399)
+    message = (
+        f"{tmp_path / 'M.bin'} has 399 bytes, but 400 are needed: it belongs to another run. "
+        "Choose another folder."
+    )
+    with problems.refused(message, StoreError):
+        MeanEmbeddings(N, DIM, home=tmp_path)
+    (tmp_path / "means.json").write_text("{")
+    with pytest.raises(StoreError, match="not a header of means"):
+        MeanEmbeddings(N, DIM, home=tmp_path)
+
+
+def test_the_disk_is_taken_at_once(tmp_path):
+    """A hole in the file would be a SIGBUS when the disk is full."""
+    MeanEmbeddings(5000, DIM, home=tmp_path)
+    assert (tmp_path / "M.bin").stat().st_blocks * 512 >= 5000 * DIM * 4
+
+
+def test_means_are_not_poisoned():
+    means, Y = MeanEmbeddings(N, DIM), torch.ones(2, DIM)
+    Y[1, 1] = float("nan")
+    with pytest.raises(DivergenceError, match="not finite"):
+        means.update(np.array([1, 2]), Y)
+    assert int(means.count.sum()) == 0
+    assert bool((means.M == 0).all())
 
 
 def test_a_disk_that_is_full(tmp_path, monkeypatch):
@@ -276,7 +305,8 @@ def test_only_the_home_on_the_device_moves(tmp_path):
         means = MeanEmbeddings(N, DIM, home=home)
         assert means.double() is means
         assert means.M.dtype == torch.float32
-    assert MeanEmbeddings(N, DIM).double().M.dtype == torch.float64
+    # Half precision by accident would be a coarse mean.
+    assert MeanEmbeddings(N, DIM).half().M.dtype == torch.float32
     assert MeanEmbeddings(N, DIM).double().count.dtype == torch.int32
 
 

@@ -149,7 +149,7 @@ def test_a_large_gamma_comes_near_to_consensus():
     [
         (Energy(1.0, 0.0), 1, "Alternating minimization needs 0 < gamma < inf, got 0."),
         (Energy(1.0, inf), 1, "Alternating minimization needs 0 < gamma < inf, got inf."),
-        (Energy(1.0, 1.0), 0, "rounds must be 1 or more, got 0."),
+        (Energy(1.0, 1.0), 0, "rounds must be a whole number, 1 or more; got 0."),
     ],
 )
 def test_what_alternation_needs(energy, rounds, message):

@@ -59,16 +59,17 @@ def test_with_a_penalty_it_is_where_descent_ends(name, penalty, precondition):
     torch.testing.assert_close(Y, expected, rtol=0, atol=1e-9 * (1 + float(expected.norm())))
 
 
-@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-7])
 @pytest.mark.parametrize("prox", ["none", "relu", L1(0.5), Box(-0.2, 0.3), "group"])
-def test_the_tolerance_is_kept_and_not_wasted(conjugate, prox, tolerance):
+def test_the_tolerance_is_kept_and_not_wasted(conjugate, prox):
     s = ZOO["random"]
     Z = problems.normal(s)
     energy = Energy(5.0, 0.0, "combinatorial", prox)
-    best, Y = solve(Z, s, energy, tolerance=1e-11), solve(Z, s, energy, tolerance=tolerance)
-    assert float((Y - best).norm()) <= tolerance * (1 + float(Y.norm()))
-    steps = [count(energy, Z, s, share) for share in (1e-2, 1e-8)]
-    assert steps[0] < steps[1]
+    with problems.unchecked():
+        best = solve(Z, s, energy, tolerance=1e-11)
+        for tolerance in (1e-2, 1e-4, 1e-7):
+            Y = solve(Z, s, energy, tolerance=tolerance)
+            assert float((Y - best).norm()) <= tolerance * (1 + float(Y.norm()))
+        assert count(energy, Z, s, 1e-2) < count(energy, Z, s, 1e-7)
 
 
 def count(energy, Z, s, tolerance):
@@ -86,10 +87,11 @@ def test_momentum_pays():
     s = problems.path(30)
     Z = problems.normal(s)
     energy = Energy(40.0, 0.0, "combinatorial", "relu")
-    steps = count(energy, Z, s, 1e-6)
+    with problems.unchecked():
+        steps = count(energy, Z, s, 1e-6)
+        best, found = (solve(Z, s, energy, tolerance=share) for share in (1e-10, 1e-6))
     settings = {"steps": steps, "init": torch.relu(Z)}
     plain = problems.descend(Z, s, "relu", "combinatorial", 40.0, **settings)[-1]
-    best, found = (solve(Z, s, energy, tolerance=share) for share in (1e-10, 1e-6))
     assert float((plain - best).norm()) > 10 * float((found - best).norm())
 
 
@@ -137,7 +139,8 @@ def test_too_few_steps(conjugate):
     with problems.refused(message, DivergenceError) as caught:
         solve(Z, s, Energy(20.0, prox="none"), max_steps=1)
     assert caught.value.step == 1
-    with pytest.raises(DivergenceError, match=r"^After 1,000 steps the minimizer is known to .* only"):
+    match = r"^After 1,000 steps the minimizer is known to .* only"
+    with problems.unchecked(), pytest.raises(DivergenceError, match=match):
         solve(Z, problems.path(len(Z)), Energy(1e7, 0.0, "combinatorial", "relu"), max_steps=1000)
 
 

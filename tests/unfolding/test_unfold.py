@@ -1,5 +1,6 @@
 """K steps forward: both ways equal the naive dense loop; what a trace says; what is refused."""
 
+import weakref
 from math import inf
 
 import numpy as np
@@ -10,9 +11,9 @@ from problems import CLOSE, ENTRYWISE, LAPLACIANS, PENALTIES, PRECONDITIONS, ZOO
 from torch import nn
 
 import musegnn
-from musegnn import Energy, Trace, solve, unfold
+from musegnn import Box, Energy, Trace, solve, unfold
 from musegnn.errors import DivergenceError
-from musegnn.unfolding import descent
+from musegnn.unfolding import descent, subgraph
 from musegnn.unfolding.penalty import PENALTIES as BY_NAME
 from musegnn.unfolding.penalty import Penalty
 
@@ -448,3 +449,37 @@ def test_public_names():
     assert all(hasattr(musegnn, name) for name in ("Energy", "unfold", "solve", "Trace", "L1", "Penalty"))
     assert set(BY_NAME) == set(PENALTIES)
     assert np.isinf(unfold(torch.zeros(6, 1), ZOO["path"], Energy(), 0, trace=True).error_bound)
+
+
+def test_rounding_does_not_violate_a_constraint():
+    """0.3 is 0.30000001 in float32: past the edge, by less than a float32 can say."""
+    s = ZOO["random"]
+    energy = Energy(1.0, prox=Box(-0.3, 0.3))
+    trace = unfold(problems.normal(s).float(), s, energy, 8, trace=True)
+    assert torch.isfinite(trace.energies[1:]).all()
+    assert (trace.energies[2:] <= trace.energies[1:-1] + 1e-6).all()
+
+
+def test_edges_are_sorted_once_for_each_version(monkeypatch):
+    made, sort = [], subgraph.from_edge_index
+    monkeypatch.setattr(subgraph, "from_edge_index", lambda *of: made.append(1) or sort(*of))
+    edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    Z = torch.randn(4, 3, dtype=torch.float64)
+    first, again = (unfold(Z, edge_index, Energy(1.0)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert len(made) == 1
+    edge_index[:, :2] = torch.tensor([[0, 3], [3, 0]])
+    assert not torch.equal(unfold(Z, edge_index, Energy(1.0)), first)
+    unfold(Z[:, :2], edge_index, Energy(1.0))
+    assert len(made) == 2
+
+
+def test_the_generic_path_lets_go_of_the_graph_of_z():
+    s = ZOO["random"]
+    leaf = problems.normal(s).requires_grad_()
+    Z = 2 * leaf
+    kept = weakref.ref(Z)
+    Y = unfold(Z, s, Energy(1.0, prox="group"), 8)
+    Y.sum().backward()
+    del Z, Y
+    assert kept() is None

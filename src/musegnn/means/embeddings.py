@@ -1,5 +1,6 @@
 """M and its counts, where they fit: on the device, in host memory, or in a mapped file."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,12 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from musegnn.errors import InputError, StoreError
+from musegnn.errors import DivergenceError, InputError, StoreError
 from musegnn.graph.building import free_bytes
+from musegnn.store import file_errors
 
-Home = Literal["device", "host"] | str | Path
+Home = Literal["device", "host"] | Path
+_INTEGERS = (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8)
 Ids = Integer[Tensor, " nodes"] | Integer[np.ndarray, " nodes"]
 
 
@@ -53,11 +56,14 @@ class MeanEmbeddings(nn.Module):
             raise InputError(f"rho must lie between 0 and 1, got {rho}.")
         if dtype not in (torch.float32, torch.float64, torch.bfloat16):
             raise InputError(f"M is kept in float32, float64 or bfloat16, got {dtype}.")
+        if home not in ("device", "host") and not isinstance(home, Path):
+            raise InputError(f"home must be 'device', 'host' or a pathlib.Path to a folder, got {home!r}.")
         self.rho = rho
-        self.home = home if home in ("device", "host") else Path(home)
-        if isinstance(self.home, Path):
-            M = _mapped(self.home / "M.bin", num_nodes * dim, dtype).view(num_nodes, dim)
-            count = _mapped(self.home / "count.bin", num_nodes, torch.int32)
+        self.home = home
+        if isinstance(home, Path):
+            _check_header(home, {"version": 1, "num_nodes": num_nodes, "dim": dim, "dtype": str(dtype)})
+            M = _mapped(home / "M.bin", num_nodes * dim, dtype).view(num_nodes, dim)
+            count = _mapped(home / "count.bin", num_nodes, torch.int32)
         else:
             M, count = torch.zeros(num_nodes, dim, dtype=dtype), torch.zeros(num_nodes, dtype=torch.int32)
         self.register_buffer("M", M)
@@ -84,6 +90,8 @@ class MeanEmbeddings(nn.Module):
                 "node_ids repeats a node: M would keep one of its embeddings and drop the others. "
                 "Pass each node of a sample once."
             )
+        if not bool(torch.isfinite(Y).all()):
+            raise DivergenceError("Y has entries that are not finite, which would stay in M for good.")
         exact = torch.promote_types(self.M.dtype, torch.float32)
         count = self.count[places].to(exact)
         keep = (self.rho * count / (count + 1))[:, None]
@@ -103,20 +111,40 @@ class MeanEmbeddings(nn.Module):
         return f"num_nodes={len(self.M)}, dim={self.M.shape[1]}, rho={self.rho}, home={str(self.home)!r}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MeanEmbeddings":
-        """`.to(...)` moves M only if it lives on the device."""
+        """`.to(...)` moves M only if it lives on the device, and never changes its dtype."""
         if self.home == "device":
-            super()._apply(fn, recurse)
+            device = fn(self.M[:0]).device
+            self.M, self.count = self.M.to(device), self.count.to(device)
         return self
 
     def _places(self, node_ids: Ids) -> Tensor:
         # A copy: the ids of a stored sample are read-only, which torch does not know.
-        ids = torch.from_numpy(node_ids.astype(np.int64)) if isinstance(node_ids, np.ndarray) else node_ids
+        ids = torch.from_numpy(np.array(node_ids)) if isinstance(node_ids, np.ndarray) else node_ids
+        if not isinstance(ids, Tensor) or ids.ndim != 1 or ids.dtype not in _INTEGERS:
+            got = f"{ids.dtype}{list(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
+            raise InputError(f"node_ids must be a list of whole numbers, as a tensor or array; got {got}.")
         ids = ids.to(self.M.device, torch.int64)
         if len(ids) and not (0 <= int(ids.min()) and int(ids.max()) < len(self.M)):
             raise InputError(
                 f"node_ids must lie in 0..{len(self.M) - 1}, got {int(ids.min())} to {int(ids.max())}."
             )
         return ids
+
+
+def _check_header(folder: Path, settings: dict[str, Any]) -> None:
+    """What the files hold is written beside them, and must be what is asked for."""
+    path = folder / "means.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(settings))
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise StoreError(f"{path}: not a header of means ({error}). Choose another folder.") from error
+    if found != settings:
+        raise StoreError(
+            f"{folder} holds other means, {found}, where {settings} are asked for. Choose another folder."
+        )
 
 
 def _mapped(path: Path, size: int, dtype: torch.dtype) -> Tensor:
@@ -130,8 +158,10 @@ def _mapped(path: Path, size: int, dtype: torch.dtype) -> Tensor:
                 f"{path} will take {num_bytes / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free. "
                 "Free some space, or take dtype=torch.bfloat16."
             )
-        with path.open("xb") as file:
-            file.truncate(num_bytes)
+        # Not a hole: a full disk is an error now, where it would be a SIGBUS when the page is written.
+        with file_errors(path), path.open("xb") as file:
+            if num_bytes:
+                os.posix_fallocate(file.fileno(), 0, num_bytes)
     if path.stat().st_size != num_bytes:
         raise StoreError(
             f"{path} has {path.stat().st_size:,} bytes, but {num_bytes:,} are needed: "

@@ -4,8 +4,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from musegnn.errors import InputError
 from musegnn.unfolding import Energy, unfold
 from musegnn.unfolding.contract import Alpha
+from musegnn.unfolding.energy import number
 from musegnn.unfolding.penalty import Rows
 
 
@@ -24,6 +26,8 @@ class MuseConv(nn.Module):
         super().__init__()
         self.steps, self.alpha = steps, alpha
         self.energy = Energy(**settings)
+        if number(self.energy.gamma) > 0:
+            raise InputError("A layer has no means: gamma must be 0. Take musegnn.MuseGNN for gamma > 0.")
 
     def forward(self, x: Rows, edge_index: Tensor) -> Rows:
         """Y^(K) from Z = x."""

@@ -1,7 +1,5 @@
 """The model of algorithm 1: features -> f -> K descent steps -> g -> classes."""
 
-from functools import partial
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -28,7 +26,8 @@ class MuseGNN(nn.Module):
         input_dropout: Of the features.
         skip: One Linear past all layers of f, and one of g.
         alpha: The step size, or "auto".
-        f, g: Any modules in place of the two MLPs; f maps in_dim to hidden, g hidden to out_dim.
+        f, g: Any modules in place of the two MLPs, such as `MLP([128, 1024, 512])` for other widths; f maps
+            in_dim to d, g maps d to out_dim.
     """
 
     def __init__(
@@ -51,11 +50,13 @@ class MuseGNN(nn.Module):
         if layers < 1:
             raise InputError(f"layers must be 1 or more, got {layers}.")
         between = [hidden] * (layers - 1)
-        first = partial(
-            MLP, [in_dim, *between, hidden], dropout=dropout, input_dropout=input_dropout, skip=skip
-        )
-        self.f = first() if f is None else f
-        self.g = MLP([hidden, *between, out_dim], dropout=dropout, skip=skip) if g is None else g
+        if f is None:
+            f = MLP([in_dim, *between, hidden], dropout=dropout, input_dropout=input_dropout, skip=skip)
+        if g is None:
+            g = MLP([hidden, *between, out_dim], dropout=dropout, skip=skip)
+        if energy is not None and not isinstance(energy, AbstractEnergy):
+            raise InputError(f"energy must be a musegnn.Energy or another AbstractEnergy, got {energy!r}.")
+        self.f, self.g = f, g
         self.energy = Energy() if energy is None else energy
         self.steps = steps
         self.alpha = alpha

@@ -114,8 +114,9 @@ class Recomputed(Function):
         """The gradients of Z, the start, mu and what is learned."""
         Z, mu, *rest = ctx.saved_tensors
         learned, kept = rest[: ctx.num_learned], rest[ctx.num_learned :]
-        Z, mu = (None if part is None else part.detach().requires_grad_() for part in (Z, mu))
-        inputs = [part for part in (Z, mu, *learned) if part is not None]
+        Z, wants_mu = Z.detach().requires_grad_(), ctx.needs_input_grad[2]
+        mu = mu.detach().requires_grad_() if wants_mu else mu
+        inputs = [Z, *([mu] if wants_mu else []), *learned]
         totals = [torch.zeros_like(part) for part in inputs]
         G = grads[0]
         for segment in range(len(kept) - 1, -1, -1):
@@ -129,5 +130,5 @@ class Recomputed(Function):
                 G, *parts = torch.autograd.grad(Y, [U, *inputs], G, allow_unused=True, materialize_grads=True)
                 totals = [total.add_(part) for total, part in zip(totals, parts, strict=True)]
         dZ, *others = totals
-        dmu = None if mu is None else others.pop(0)
+        dmu = others.pop(0) if wants_mu else None
         return dZ, G, dmu, None, None, None, None, *others

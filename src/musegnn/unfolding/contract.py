@@ -71,6 +71,10 @@ class AbstractProblem(ABC):
         """The step as a kernel, if there is one and its bits suffice to go back: nothing else is learned."""
         return None
 
+    def majorizer(self) -> Float[Tensor, "nodes 1"]:
+        """a_i with H <= diag(1 / a), as momentum needs it; a step alone is content with H < diag(2 / a)."""
+        return self.rows / 2
+
     def matrix(self) -> scipy.sparse.csr_array | None:
         """H as a sparse matrix for all columns of Y alike, if it is one."""
         return None

@@ -1,6 +1,7 @@
 """The energy of the paper (eq. 4; eq. 2 on a whole graph; eq. 6 and 7 are its limits)."""
 
 from math import inf, isfinite
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -34,8 +35,9 @@ class Energy(AbstractEnergy):
         laplacian: "normalized", L = I - D'^-1/2 (A + I) D'^-1/2 with D' = D + I, or "combinatorial", D - A.
         prox: The penalty zeta: "none", "relu", "l1", "nonnegative_l1", "group", "box", or a `Penalty`.
         precondition: "none"; "jacobi", which divides the step of a row by the diagonal of H, so that graphs
-            with hubs move; or "authors", the variant of the authors' code. Its fixed point is not the minimum
-            of E, at lambda = 1 it does not descend, and it is here to repeat their ogbn-products run.
+            with hubs move; or "authors", the variant of the authors' code. Its steps are the same for both
+            Laplacians, its fixed point is the minimum of neither energy, and at lambda = 1 or with a large
+            gamma it does not descend. It is here to repeat their ogbn-products run; else take "jacobi".
     """
 
     def __init__(
@@ -52,8 +54,8 @@ class Energy(AbstractEnergy):
             raise InputError(f"laplacian must be 'normalized' or 'combinatorial', got {laplacian!r}.")
         if precondition not in ("none", "jacobi", "authors"):
             raise InputError(f"precondition must be 'none', 'jacobi' or 'authors', got {precondition!r}.")
-        self.lambda_ = lambda_
-        self.gamma = gamma
+        self.lambda_ = _weight("lambda_", lambda_)
+        self.gamma = _weight("gamma", gamma)
         _check_weight("lambda_", number(lambda_), limit=False)
         _check_weight("gamma", number(gamma), limit=True)
         self.laplacian: Laplacian = laplacian
@@ -98,8 +100,8 @@ class Smoothness(AbstractProblem):
         lambda_ = number(energy.lambda_)
         self._gamma_range = _gamma_range(number(energy.gamma), self._seen)
         spectrum = sample.spectrum(energy.laplacian)
-        self._lmax = tuple(
-            high + lambda_ * lmax for high, lmax in zip(self._gamma_range, spectrum, strict=True)
+        self._largest = tuple(
+            least + lambda_ * lmax for least, lmax in zip(self._gamma_range, spectrum, strict=True)
         )
         chosen, rows, proven = self._step_sizes(alpha)
         super().__init__(energy.penalty, chosen, rows, proven=proven)
@@ -118,7 +120,7 @@ class Smoothness(AbstractProblem):
     @property
     def sigma(self) -> float:
         """1 + gamma + lambda lmax, with the rigorous bound of lmax."""
-        return self._lmax[1]
+        return self._largest[1]
 
     def terms(self, Y: Rows, Z: Rows) -> dict[str, Scalar]:
         """fidelity, smoothness, consensus, penalty."""
@@ -178,6 +180,10 @@ class Smoothness(AbstractProblem):
         )
         return CpuKernel(self.sample, step, self.penalty.clip)
 
+    def majorizer(self) -> Columns:
+        """1 / (2 h): D + A >= 0, so that H <= 2 h, whatever the preconditioner."""
+        return 0.5 / self._diagonal
+
     def matrix(self) -> scipy.sparse.csr_array:
         """H in float64."""
         n = self.sample.num_nodes
@@ -212,10 +218,13 @@ class Smoothness(AbstractProblem):
 
     def _step_sizes(self, alpha: Alpha) -> tuple[float, Columns, bool]:
         """alpha, a_i, and whether they are known to descend."""
-        low, high = self._lmax
+        low, high = self._largest
+        if low == inf:
+            return 1.0, torch.ones_like(self._scale), True
         lambda_, ones = number(self.energy.lambda_), torch.ones_like(self._scale)
         if self.energy.precondition == "authors":
             chosen = 1.0 if alpha == "auto" else _inside(alpha, inf, self.energy)
+            # It is known not to descend: nobody watches for that.
             return chosen, chosen / (1 + lambda_ * self._degree), True
         if self.energy.precondition == "jacobi":
             diagonal = self._diagonal.detach()
@@ -233,6 +242,14 @@ class Smoothness(AbstractProblem):
         return chosen, chosen * ones, chosen < 2 / high
 
 
+def _weight(name: str, weight: object) -> float | nn.Parameter:
+    """A number, or a parameter of one number; another tensor would lose its gradient on the way."""
+    if isinstance(weight, Real) or (isinstance(weight, nn.Parameter) and weight.numel() == 1):
+        return weight  # type: ignore[return-value]
+    got = f"{type(weight).__name__}{list(weight.shape)}" if isinstance(weight, Tensor) else repr(weight)
+    raise InputError(f"{name} must be a number, or an nn.Parameter of one number to be learned; got {got}.")
+
+
 def number(weight: float | nn.Parameter) -> float:
     """The value of a weight that may be learned."""
     return float(weight.detach() if isinstance(weight, Tensor) else weight)
@@ -247,11 +264,11 @@ def _gamma_range(gamma: float, seen: Tensor | None) -> tuple[float, float]:
 
 def _inside(alpha: object, limit: float, energy: Energy) -> float:
     """A step size that does not provably diverge."""
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float):
-        raise InputError(f"alpha must be a number or 'auto', got {alpha!r}.")
-    if not 0 < alpha < limit:
+    if isinstance(alpha, bool) or not isinstance(alpha, Real) or not float(alpha) > 0:
+        raise InputError(f"alpha must be a positive number or 'auto', got {alpha!r}.")
+    if not float(alpha) < limit:
         raise InputError(
-            f"alpha={alpha:g} diverges: with lambda_={number(energy.lambda_):g}, "
+            f"alpha={float(alpha):g} diverges: with lambda_={number(energy.lambda_):g}, "
             f"gamma={number(energy.gamma):g} and the {energy.laplacian} Laplacian of this subgraph it must "
             f"lie in (0, {limit:.4g}). Leave it at 'auto' to descend for certain."
         )
@@ -274,4 +291,7 @@ def _checked_means(mu: Rows | None, gamma: float | nn.Parameter, like: Tensor) -
 def _check_weight(name: str, value: float, *, limit: bool) -> None:
     if value >= 0 and (isfinite(value) or limit):
         return
-    raise InputError(f"{name} must be a number, 0 or more{' (inf for eq. 7)' if limit else ''}; got {value}.")
+    raise InputError(
+        f"{name} must be a number, 0 or more{' (inf for eq. 7)' if limit else ''}; got {value}. "
+        "If it is learned, clamp it behind each optimizer step."
+    )

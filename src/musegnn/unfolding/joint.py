@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from numbers import Integral
 
 import numpy as np
 import scipy.sparse
@@ -14,6 +15,7 @@ from torch import Tensor
 from musegnn.errors import InputError
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.contract import AbstractEnergy
+from musegnn.unfolding.descent import check_rows
 from musegnn.unfolding.energy import Energy, number
 from musegnn.unfolding.minimum import solve
 from musegnn.unfolding.penalty import EntrywisePenalty, Rows
@@ -48,8 +50,10 @@ def alternate(
     """
     if isinstance(energy, Energy) and not 0 < number(energy.gamma) < inf:
         raise InputError(f"Alternating minimization needs 0 < gamma < inf, got {number(energy.gamma):g}.")
-    if rounds < 1:
-        raise InputError(f"rounds must be 1 or more, got {rounds}.")
+    if not isinstance(rounds, Integral) or rounds < 1:
+        raise InputError(f"rounds must be a whole number, 1 or more; got {rounds!r}.")
+    _check_samples(Z, samples)
+    check_rows(Z, M=M)
     exact = Z.detach().double()
     M = torch.zeros_like(exact) if M is None else M.detach().double()
     places = [torch.from_numpy(sample.node_ids.astype(np.int64)) for sample in samples]
@@ -60,6 +64,16 @@ def alternate(
         parts = zip(Y, samples, places, strict=True)
         energies.append(sum(float(energy.value(y, exact[at], sample, mu=M[at])) for y, sample, at in parts))
     return Alternation(M, Y, torch.tensor(energies, dtype=torch.float64))
+
+
+def _check_samples(Z: Rows, samples: Sequence[Sample]) -> None:
+    if not len(samples):
+        raise InputError("There are no samples. Pass those of a split, such as store['train'].")
+    last = max((int(sample.node_ids.max(initial=-1)) for sample in samples), default=-1)
+    if last >= len(Z):
+        raise InputError(
+            f"Z must have a row for each node of the graph, {last + 1} or more; it has {len(Z)}."
+        )
 
 
 def _means(Y: list[Tensor], places: list[Tensor], num_nodes: int) -> Rows:
@@ -78,15 +92,18 @@ def consensus(Z: Rows, samples: Sequence[Sample], energy: Energy) -> Rows:
     """
     if not (isinstance(energy.penalty, EntrywisePenalty) and energy.penalty.clip.is_free):
         raise InputError(f"consensus solves without a penalty, got {energy.penalty}. Take prox='none'.")
+    _check_samples(Z, samples)
+    check_rows(Z)
     exact = Z.detach().double().cpu()
-    n = len(exact)
-    system, right = scipy.sparse.csr_array((n, n)), np.zeros(exact.shape)
+    n, parts, right = len(exact), [], np.zeros(exact.shape)
     free = Energy(number(energy.lambda_), 0.0, energy.laplacian, "none")
     for sample in samples:
-        rows = sample.node_ids
-        chosen = scipy.sparse.csr_array((np.ones(len(rows)), (np.arange(len(rows)), rows)), (len(rows), n))
-        system = system + chosen.T @ free.on(sample, None, None, like=exact).matrix() @ chosen
-        right[rows] += exact[rows].numpy()
+        ids = sample.node_ids
+        matrix = free.on(sample, None, None, like=exact[ids]).matrix().tocoo()
+        parts.append((matrix.data, ids[matrix.row], ids[matrix.col]))
+        right[ids] += exact[ids].numpy()
+    data, rows, columns = (np.concatenate(part) for part in zip(*parts, strict=True))
+    system = scipy.sparse.coo_array((data, (rows, columns)), (n, n)).tocsr()
     there = np.flatnonzero(system.diagonal())
     M = np.zeros(exact.shape)
     M[there] = scipy.sparse.linalg.splu(system[there][:, there].tocsc()).solve(right[there])

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from musegnn.errors import DivergenceError, InputError
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Seen, Subgraph
+from musegnn.unfolding.descent import check_rows
 from musegnn.unfolding.penalty import EntrywisePenalty, Rows
 from musegnn.unfolding.subgraph import as_sample
 
@@ -28,13 +29,14 @@ def solve(
     tolerance: float = 1e-10,
     max_steps: int = 100_000,
 ) -> Rows:
-    """Y* = argmin E(Y): |Y - Y*|_F <= tolerance * (1 + |Y|_F), by the error bound.
+    """Y* = argmin E(Y): |Y - Y*|_F <= tolerance * (1 + |Y|_F), by the error bound, before it has Z's dtype.
 
     Without a penalty H Y = b is solved, by SciPy's `splu` or by conjugate gradients; with one, descent is
     continued, with momentum.
     """
     if not 0 < tolerance < 1:
         raise InputError(f"tolerance must lie between 0 and 1, got {tolerance}.")
+    check_rows(Z, mu=mu)
     exact = Z.detach().double()
     means = None if mu is None else mu.detach().double()
     problem = energy.on(as_sample(sample, len(Z)), means, seen, like=exact)
@@ -42,6 +44,9 @@ def solve(
         Y = _solve_linear(problem, exact, tolerance, max_steps)
     else:
         Y = _continue(problem, exact, tolerance, max_steps)
+    bound = float(problem.error_bound(Y, exact, Y))
+    if not bound <= tolerance * (1 + float(Y.norm())):
+        raise _unsolved(max_steps, bound)
     return Y.to(Z.dtype)
 
 
@@ -66,8 +71,7 @@ def _solve_linear(problem: AbstractProblem, Z: Rows, tolerance: float, max_steps
 
 def _continue(problem: AbstractProblem, Z: Rows, tolerance: float, max_steps: int) -> Rows:
     """Accelerated proximal descent (FISTA); the momentum begins anew whenever it points uphill."""
-    # Momentum needs H <= 1 / a, where a step alone is content with H < 2 / a.
-    a = problem.rows / 2
+    a = problem.majorizer()
     U = Y = problem.penalty.prox(Z, a / 2)
     weight, bound = 1.0, float("inf")
     for k in range(1, max_steps + 1):

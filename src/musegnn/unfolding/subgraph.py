@@ -1,9 +1,11 @@
 """Whatever is a subgraph, as a `Sample`: a stored one, a whole graph, or PyG's `edge_index`."""
 
+from collections.abc import MutableMapping
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from musegnn import ops
 from musegnn.errors import InputError
@@ -11,6 +13,7 @@ from musegnn.graph import Graph
 from musegnn.sampling.record import Sample
 
 _whole: "WeakKeyDictionary[Graph, Sample]" = WeakKeyDictionary()
+_edges: MutableMapping[Tensor, tuple[tuple[int, int], Sample]] = WeakTensorKeyDictionary()
 
 
 def as_sample(given: "Sample | Graph | Tensor", num_rows: int) -> Sample:
@@ -20,7 +23,7 @@ def as_sample(given: "Sample | Graph | Tensor", num_rows: int) -> Sample:
     elif isinstance(given, Graph):
         sample = _whole_graph(given)
     elif isinstance(given, Tensor):
-        sample = from_edge_index(given, num_rows)
+        sample = _cached_edges(given, num_rows)
     else:
         raise InputError(
             f"A subgraph is a musegnn.Sample, a musegnn.Graph or an edge_index tensor, "
@@ -57,6 +60,14 @@ def from_edge_index(edge_index: Tensor, num_nodes: int) -> Sample:
     lengths = np.bincount(both >> 32, minlength=num_nodes)
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return _sample(indptr, (both & 0xFFFFFFFF).astype(np.int32))
+
+
+def _cached_edges(edge_index: Tensor, num_nodes: int) -> Sample:
+    """A layer gets the same `edge_index` in each epoch; it is sorted once, as long as nobody writes to it."""
+    key = (num_nodes, edge_index._version)
+    if edge_index not in _edges or _edges[edge_index][0] != key:
+        _edges[edge_index] = key, from_edge_index(edge_index, num_nodes)
+    return _edges[edge_index][1]
 
 
 def _whole_graph(graph: Graph) -> Sample:
