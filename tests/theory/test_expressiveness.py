@@ -24,6 +24,15 @@ BICYCLOPENTYL = cycle(0, 1, 2, 3, 4) + cycle(5, 6, 7, 8, 9) + [(0, 5)]
 PAIRS = {"hexagon": (TRIANGLES, HEXAGON), "decalin": (DECALIN, BICYCLOPENTYL)}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Steps of a millisecond are slower on threads that others want too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(params=PAIRS)
 def pair(request):
     return [graph_of(edges) for edges in PAIRS[request.param]]

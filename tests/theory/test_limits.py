@@ -16,6 +16,15 @@ LAPLACIANS = ["normalized", "combinatorial"]
 NUM_NODES = 24
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Steps of a millisecond are slower on threads that others want too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 class Case(NamedTuple):
     Z: torch.Tensor
     samples: list[Sample]

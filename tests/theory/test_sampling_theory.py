@@ -19,6 +19,15 @@ DEVIATION = 0.02
 """What the Monte Carlo mean must be able to tell from zero."""
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Steps of a millisecond are slower on threads that others want too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 class Case(NamedTuple):
     graph: Graph
     Z: torch.Tensor
