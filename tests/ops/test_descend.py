@@ -47,7 +47,7 @@ every_clip = pytest.mark.parametrize("clip", CLIPS.values(), ids=CLIPS)
 both = pytest.mark.parametrize("compiled", [True, False], ids=["numba", "reference"])
 clips, widths, dtypes = (st.sampled_from(list(values)) for values in (ODD_CLIPS, WIDTHS, DTYPES))
 threads_, seeds = st.sampled_from([1, 2, 3]), st.integers(0, 2**32 - 1)
-examples = settings(max_examples=1000 if os.environ.get("MUSEGNN_PROOF") else 40)
+examples = settings(max_examples=300 if os.environ.get("MUSEGNN_PROOF") else 40)
 
 
 class Case(NamedTuple):

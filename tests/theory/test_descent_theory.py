@@ -20,7 +20,7 @@ import strategies
 from musegnn import Energy, unfold
 from musegnn.errors import DivergenceError
 
-MANY = 40 if os.environ.get("MUSEGNN_PROOF") else 1
+MANY = 10 if os.environ.get("MUSEGNN_PROOF") else 1
 EPS = np.finfo(np.float64).eps
 
 

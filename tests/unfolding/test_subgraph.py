@@ -132,6 +132,35 @@ def test_the_sample_of_a_graph_is_made_once_and_goes_with_it(monkeypatch):
     assert gone() is None
 
 
+def test_edges_are_sorted_once_and_go_with_their_tensor():
+    edges = edges_of(problems.path(5))
+    first = as_sample(edges, 5)
+    assert as_sample(edges, 5) is first
+    # Other tensors, and other numbers of rows, are other subgraphs.
+    assert as_sample(edges.clone(), 5) is not first
+    assert as_sample(edges, 6).indptr.tolist() == [0, 1, 3, 5, 7, 8, 8]
+    check_whole(as_sample(edges, 5), problems.path(5))
+    gone = weakref.ref(as_sample(edges, 5).indptr)
+    del edges
+    gc.collect()
+    assert gone() is None
+
+
+def test_edges_that_are_written_to_are_sorted_again():
+    edges = torch.tensor([[0, 1], [1, 0]])
+    assert as_sample(edges, 3).edge_index().tolist() == [[0, 1], [1, 0]]
+    edges += 1
+    assert as_sample(edges, 3).edge_index().tolist() == [[1, 2], [2, 1]]
+
+
+def test_edges_made_for_inference_are_edges():
+    with torch.inference_mode():
+        edges = torch.tensor([[0, 1], [1, 0]])
+        assert as_sample(edges, 3).edge_index().tolist() == [[0, 1], [1, 0]]
+        edges += 1
+        assert as_sample(edges, 3).edge_index().tolist() == [[1, 2], [2, 1]]
+
+
 @pytest.mark.parametrize("form", [np.zeros((2, 0), dtype=np.int64), None, [[0], [1]]])
 def test_what_is_no_subgraph_is_refused(form):
     kind = type(form).__name__

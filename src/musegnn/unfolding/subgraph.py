@@ -64,6 +64,9 @@ def from_edge_index(edge_index: Tensor, num_nodes: int) -> Sample:
 
 def _cached_edges(edge_index: Tensor, num_nodes: int) -> Sample:
     """A layer gets the same `edge_index` in each epoch; it is sorted once, as long as nobody writes to it."""
+    if edge_index.is_inference():
+        # Such a tensor does not count who writes to it.
+        return from_edge_index(edge_index, num_nodes)
     key = (num_nodes, edge_index._version)
     if edge_index not in _edges or _edges[edge_index][0] != key:
         _edges[edge_index] = key, from_edge_index(edge_index, num_nodes)
