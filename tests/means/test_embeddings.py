@@ -236,9 +236,9 @@ def test_flush_waits_for_both_files_and_for_nothing_else(tmp_path, monkeypatch):
 def test_other_means_are_refused(tmp_path):
     """Also where their files have the same size: bfloat16 with twice the columns."""
     MeanEmbeddings(N, DIM, home=tmp_path)
-    held = {"version": 1, "num_nodes": N, "dim": DIM, "dtype": "torch.float32"}
+    held = {"version": 1, "num_nodes": N, "dim": DIM, "rho": 0.9, "dtype": "torch.float32"}
     for nodes, dim, dtype in ((N, DIM + 1, torch.float32), (N, 2 * DIM, torch.bfloat16)):
-        asked = {"version": 1, "num_nodes": nodes, "dim": dim, "dtype": str(dtype)}
+        asked = {"version": 1, "num_nodes": nodes, "dim": dim, "rho": 0.9, "dtype": str(dtype)}
         message = f"{tmp_path} holds other means, {held}, where {asked} are asked for. Choose another folder."
         with problems.refused(message, StoreError):
             MeanEmbeddings(nodes, dim, home=tmp_path, dtype=dtype)
@@ -257,6 +257,14 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path):
     (tmp_path / "means.json").write_text("{")
     with pytest.raises(StoreError, match="not a header of means"):
         MeanEmbeddings(N, DIM, home=tmp_path)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "header.json").write_text("{}")
+    message = f"{tmp_path} holds other files. Choose an empty or a new folder for means."
+    with problems.refused(message, StoreError):
+        MeanEmbeddings(N, DIM, home=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["header.json"]
 
 
 def test_the_disk_is_taken_at_once(tmp_path):

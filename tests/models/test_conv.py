@@ -83,3 +83,8 @@ def test_learned_weights_are_its_parameters():
 def test_settings_that_cannot_be():
     with problems.refused("laplacian must be 'normalized' or 'combinatorial', got 'random'."):
         MuseConv(laplacian="random")
+
+
+def test_a_layer_has_no_means():
+    with problems.refused("A layer has no means: gamma must be 0. Take musegnn.MuseGNN for gamma > 0."):
+        MuseConv(gamma=0.5)

@@ -1,12 +1,16 @@
 """The model is f, the naive dense loop, and g of the seeds' rows."""
 
+import re
+
+import jaxtyping
+import numpy as np
 import problems
 import pytest
 import torch
 from problems import CLOSE, ZOO
 from torch import nn
 
-from musegnn import MLP, Energy, MuseGNN
+from musegnn import MLP, Energy, InputError, MuseGNN
 
 IN, OUT, HIDDEN = 5, 3, 6
 
@@ -166,5 +170,34 @@ def test_dropout_is_off_in_evaluation():
 
 @pytest.mark.parametrize("layers", [0, -1])
 def test_layers_that_cannot_be(layers):
-    with problems.refused(f"layers must be 1 or more, got {layers}."):
+    with problems.refused(f"MuseGNN needs layers >= 1 and steps >= 0, got {layers} and 8."):
         MuseGNN(IN, OUT, layers=layers)
+
+
+def test_an_energy_that_is_none():
+    with problems.refused("energy must be a musegnn.Energy or another AbstractEnergy, got 4.0."):
+        MuseGNN(IN, OUT, HIDDEN, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("features", "got"),
+    [
+        (np.zeros((6, 4), dtype=np.float32), "ndarray"),
+        (torch.zeros(6, 4, dtype=torch.int64), "torch.int64[6, 4]"),
+        (torch.zeros(6), "torch.float32[6]"),
+    ],
+)
+def test_features_that_are_none(features, got, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    s = problems.ZOO["path"]
+    with pytest.raises(
+        InputError, match=re.escape(f"got {got}. Take torch.as_tensor(g.features[s.node_ids]")
+    ):
+        MuseGNN(4, 2, 8)(s, features)
+
+
+def test_features_of_other_nodes():
+    s = problems.ZOO["path"]
+    message = "There are 5 rows of features, but 6 nodes. Pass a row for each node, g.features[s.node_ids]."
+    with problems.refused(message):
+        MuseGNN(4, 2, 8)(s, torch.zeros(5, 4))

@@ -8,6 +8,7 @@ from test_unfold import STEPS, energy_of, some_rows
 from torch import nn
 
 from musegnn import Energy, MuseGNN, unfold
+from musegnn.unfolding.kernel import CpuKernel
 from musegnn.unfolding.penalty import Penalty
 
 
@@ -291,3 +292,14 @@ def grads(model, s, X, mu):
     model.zero_grad()
     model(s, X, mu).square().sum().backward()
     return [parameter.grad for parameter in model.parameters()]
+
+
+def test_no_masks_are_made_where_no_gradient_is_wanted(monkeypatch):
+    s, made = ZOO["random"], []
+    mask = CpuKernel.mask
+    monkeypatch.setattr(CpuKernel, "mask", lambda self, like: made.append(like) or mask(self, like))
+    Z = problems.normal(s)
+    unfold(Z, s, Energy(2.0), 5)
+    assert not made
+    unfold(Z.requires_grad_(), s, Energy(2.0), 5)
+    assert len(made) == 5

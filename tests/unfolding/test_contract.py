@@ -168,3 +168,12 @@ def test_every_abstract_method_is_asked_for(missing):
         Incomplete(mixing(), torch.zeros(3, DIM), "auto")
     with pytest.raises(TypeError, match="abstract method '?on'?"):
         type("Without", (AbstractEnergy,), {})()
+
+
+def test_momentum_takes_half_a_step_unless_the_energy_knows_better():
+    """A step descends for a < 2 / sigma; H <= 1 / a is the same with half of it."""
+    energy, Z = mixing("relu"), problems.normal(ZOO["path"], DIM)
+    problem = energy.problem(Z, ZOO["path"])
+    almost = energy.problem(Z, ZOO["path"], alpha=1.999 / problem.sigma)
+    assert float(almost.majorizer().max()) <= 1 / problem.sigma
+    torch.testing.assert_close(almost.majorizer(), almost.rows / 2)

@@ -500,3 +500,12 @@ def test_the_settings_are_shown():
 def test_every_penalty_has_a_name():
     assert list(PENALTIES) == problems.PENALTIES
     assert all(Energy(prox=name).penalty is PENALTIES[name] for name in PENALTIES)
+
+
+@pytest.mark.parametrize("precondition", problems.PRECONDITIONS)
+def test_gamma_infinite_is_what_is_wrong_and_not_the_step_size(precondition):
+    s = ZOO["random"]
+    Z = problems.normal(s)
+    message = "gamma=inf has no steps: Y = mu (eq. 7). Take musegnn.consensus, or a finite gamma."
+    with problems.refused(message):
+        unfold(Z, s, Energy(2.0, inf, precondition=precondition), alpha=0.1, mu=Z)

@@ -9,6 +9,7 @@ import torch
 from problems import CLOSE, LAPLACIANS
 
 from musegnn import Energy, UniformInduced, alternate, consensus
+from musegnn.errors import DivergenceError
 from musegnn.sampling import Draws
 
 N = 24
@@ -161,3 +162,26 @@ def test_consensus_knows_no_penalty():
     message = "consensus solves without a penalty, got Nonnegative(). Take prox='none'."
     with problems.refused(message):
         consensus(rows(), samples(1), Energy(1.0, inf))
+
+
+@pytest.mark.parametrize("call", [lambda *args: alternate(*args, 1), consensus])
+def test_rows_and_samples_that_cannot_be(call):
+    energy, drawn = Energy(1.0, 1.0, prox="none"), samples(2)
+    with problems.refused("There are no samples. Pass those of a split, such as store['train']."):
+        call(rows(), [], energy)
+    last = 1 + max(int(sample.node_ids.max()) for sample in drawn)
+    message = f"Z must have a row for each node of the graph, {last} or more; it has {last - 1}."
+    with problems.refused(message):
+        call(rows()[: last - 1], drawn, energy)
+    call(rows()[:last], drawn, energy)
+    bad = rows()
+    bad[3, 1] = torch.nan
+    message = "Z has entries that are not finite. Look for NaN and inf where it is computed."
+    with problems.refused(message, DivergenceError):
+        call(bad, drawn, energy)
+
+
+def test_means_to_start_from_that_cannot_be():
+    message = "M must have the shape of Z, (24, 3); got (24, 2)."
+    with problems.refused(message):
+        alternate(rows(), samples(1), Energy(1.0, 1.0), 1, M=rows()[:, :2])

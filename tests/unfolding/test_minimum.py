@@ -149,3 +149,46 @@ def test_a_tolerance_that_cannot_be(tolerance):
     s = ZOO["path"]
     with problems.refused(f"tolerance must lie between 0 and 1, got {tolerance}."):
         solve(problems.normal(s), s, Energy(), tolerance=tolerance)
+
+
+@pytest.mark.parametrize("name", LAPLACIANS)
+@pytest.mark.parametrize("precondition", PRECONDITIONS)
+def test_the_majorizer_is_above_the_hessian(name, precondition):
+    """H <= diag(1 / a), which momentum needs; the authors' steps do not have it."""
+    for s in (ZOO["bipartite"], ZOO["random"], ZOO["no edges"]):
+        Z = problems.normal(s)
+        for gamma in (0.0, 50.0):
+            energy = Energy(30.0, gamma, name, precondition=precondition)
+            root = energy.problem(Z, s, mu=Z).majorizer().sqrt()
+            H = problems.hessian(s, name, 30.0, gamma)
+            assert float(torch.linalg.eigvalsh(root * H * root.T)[-1]) <= 1 + 1e-12
+
+
+def test_the_authors_variant_has_a_minimum_too():
+    s = ZOO["random"]
+    Z, mu = problems.normal(s, count=2)
+    expected = problems.descend(Z, s, "relu", lambda_=1.0, gamma=9.0, steps=200, mu=mu)[-1]
+    Y = solve(Z, s, Energy(1.0, 9.0, precondition="authors"), mu)
+    torch.testing.assert_close(Y, expected, rtol=0, atol=1e-9)
+
+
+def test_a_solution_that_is_wrong_is_not_handed_out(monkeypatch):
+    s = ZOO["random"]
+    energy = Energy(3.0, prox="none")
+    kind = type(energy.problem(problems.normal(s), s))
+    right = kind.matrix
+    monkeypatch.setattr(kind, "matrix", lambda self: right(self) * 1.0001)
+    with pytest.raises(DivergenceError, match="the minimizer is known to .* only"):
+        solve(problems.normal(s), s, energy)
+
+
+@pytest.mark.parametrize("prox", ["none", "relu"])
+def test_rows_that_cannot_be(prox):
+    s = ZOO["path"]
+    Z, mu = problems.normal(s, count=2)
+    message = "has entries that are not finite. Look for NaN and inf where it is computed."
+    for name, rows in (("Z", (Z * torch.nan, mu)), ("mu", (Z, mu * torch.inf))):
+        with problems.refused(f"{name} {message}", DivergenceError):
+            solve(rows[0], s, Energy(1.0, 0.5, prox=prox), rows[1])
+    with problems.refused("mu must have the shape of Z, (6, 3); got (6, 2)."):
+        solve(Z, s, Energy(1.0, 0.5, prox=prox), mu[:, :2])

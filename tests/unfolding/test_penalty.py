@@ -3,6 +3,7 @@
 from functools import partial
 from math import inf, nan
 
+import jaxtyping
 import numpy as np
 import problems
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import CLOSE, refused
+from torch import nn
 
 import musegnn
 from musegnn.ops import Clip
@@ -328,3 +330,33 @@ def test_a_wrong_weight_is_refused(kind, weight):
 def test_a_wrong_box_is_refused(limits):
     with refused("A box needs low < high, got low={} and high={}.".format(*limits)):
         musegnn.Box(*limits)
+
+
+def test_a_penalty_with_parameters_is_a_module_and_learned():
+    class Ridge(musegnn.Penalty, nn.Module):
+        def __init__(self):
+            nn.Module.__init__(self)
+            self.weight = nn.Parameter(torch.tensor(0.3, dtype=torch.float64))
+
+        def value(self, Y):
+            return self.weight * Y.square().sum()
+
+        def prox(self, X, step):
+            return X / (1 + 2 * self.weight * step)
+
+    s, penalty = problems.ZOO["random"], Ridge()
+    Z, energy = problems.normal(s), musegnn.Energy(1.0, prox=penalty)
+    assert energy.learned() == [penalty.weight]
+    (found,) = torch.autograd.grad(musegnn.unfold(Z, s, energy, 3).square().sum(), penalty.weight)
+    problem, Y = energy.problem(Z, s), Z
+    for _ in range(3):
+        Y = problem.descend(Y, Z)
+    (expected,) = torch.autograd.grad(Y.square().sum(), penalty.weight)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_weight_to_be_learned_is_refused_where_it_would_not_be(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    for kind in (musegnn.L1, musegnn.GroupNorm):
+        with pytest.raises(musegnn.InputError, match="weight of a penalty must be a finite number"):
+            kind(weight=nn.Parameter(torch.tensor(0.1)))

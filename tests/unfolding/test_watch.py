@@ -104,3 +104,15 @@ def test_other_devices_have_no_fused_steps():
         assert (problem.fused() is not None) == is_fused
     like = torch.empty(s.num_nodes, 3, dtype=torch.bfloat16)
     assert Energy(2.0).on(s, None, None, like=like).fused() is None
+
+
+@WAYS
+def test_rounding_at_the_minimum_is_no_rise(is_learned):
+    """Rows that are all alike: lambda L Y is zero, but what it is the difference of is 1e6 times Z."""
+    s = problems.complete(9)
+    Z = torch.full((9, 5), 0.1) * torch.arange(1, 6)
+    energy, alpha = energy_of(1e5, "combinatorial", "none", is_learned), 2 / 1.1e6
+    assert not energy.problem(Z, s, alpha=alpha).is_proven
+    with pytest.warns(UserWarning, match=LARGER):
+        Y = unfold(Z, s, energy, 30, alpha)
+    torch.testing.assert_close(Y.detach(), Z, rtol=1e-5, atol=0)

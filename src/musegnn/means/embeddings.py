@@ -61,7 +61,8 @@ class MeanEmbeddings(nn.Module):
         self.rho = rho
         self.home = home
         if isinstance(home, Path):
-            _check_header(home, {"version": 1, "num_nodes": num_nodes, "dim": dim, "dtype": str(dtype)})
+            settings = {"num_nodes": num_nodes, "dim": dim, "rho": rho, "dtype": str(dtype)}
+            _check_header(home, {"version": 1, **settings})
             M = _mapped(home / "M.bin", num_nodes * dim, dtype).view(num_nodes, dim)
             count = _mapped(home / "count.bin", num_nodes, torch.int32)
         else:
@@ -83,6 +84,8 @@ class MeanEmbeddings(nn.Module):
     def update(self, node_ids: Ids, Y: Float[Tensor, "nodes dim"]) -> None:
         """Move the means of these nodes towards Y, each node once (eq. 9)."""
         places = self._places(node_ids)
+        if not isinstance(Y, Tensor):
+            raise InputError(f"Y must be a tensor, got {type(Y).__name__}. Take torch.as_tensor.")
         if Y.shape != (len(places), self.M.shape[1]):
             raise InputError(f"Y must have shape {(len(places), self.M.shape[1])}, got {tuple(Y.shape)}.")
         if len(torch.unique(places)) != len(places):
@@ -122,7 +125,9 @@ class MeanEmbeddings(nn.Module):
         ids = torch.from_numpy(np.array(node_ids)) if isinstance(node_ids, np.ndarray) else node_ids
         if not isinstance(ids, Tensor) or ids.ndim != 1 or ids.dtype not in _INTEGERS:
             got = f"{ids.dtype}{list(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
-            raise InputError(f"node_ids must be a list of whole numbers, as a tensor or array; got {got}.")
+            raise InputError(
+                f"node_ids must be a one-dimensional tensor or array of whole numbers, got {got}."
+            )
         ids = ids.to(self.M.device, torch.int64)
         if len(ids) and not (0 <= int(ids.min()) and int(ids.max()) < len(self.M)):
             raise InputError(
@@ -135,8 +140,11 @@ def _check_header(folder: Path, settings: dict[str, Any]) -> None:
     """What the files hold is written beside them, and must be what is asked for."""
     path = folder / "means.json"
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(settings))
+        with file_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise StoreError(f"{folder} holds other files. Choose an empty or a new folder for means.")
+            path.write_text(json.dumps(settings))
     try:
         found = json.loads(path.read_text())
     except ValueError as error:

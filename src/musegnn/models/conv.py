@@ -22,7 +22,7 @@ class MuseConv(nn.Module):
         settings: Of `musegnn.Energy`: lambda_, laplacian, prox, precondition.
     """
 
-    def __init__(self, steps: int = 8, alpha: Alpha = "auto", **settings: Any) -> None:
+    def __init__(self, *, steps: int = 8, alpha: Alpha = "auto", **settings: Any) -> None:
         super().__init__()
         self.steps, self.alpha = steps, alpha
         self.energy = Energy(**settings)

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from musegnn.errors import InputError
+from musegnn.graph import Graph
 from musegnn.models.mlp import MLP
 from musegnn.sampling.record import Sample
 from musegnn.unfolding import AbstractEnergy, Energy, unfold
@@ -47,8 +48,8 @@ class MuseGNN(nn.Module):
         g: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if layers < 1:
-            raise InputError(f"layers must be 1 or more, got {layers}.")
+        if layers < 1 or steps < 0:
+            raise InputError(f"MuseGNN needs layers >= 1 and steps >= 0, got {layers} and {steps}.")
         between = [hidden] * (layers - 1)
         if f is None:
             f = MLP([in_dim, *between, hidden], dropout=dropout, input_dropout=input_dropout, skip=skip)
@@ -70,6 +71,7 @@ class MuseGNN(nn.Module):
         seen: Seen | None = None,
     ) -> Rows:
         """Y^(K) of all nodes of a sample."""
+        _check_features(sample, features)
         return unfold(self.f(features), sample, self.energy, self.steps, self.alpha, mu, seen=seen)
 
     def forward(
@@ -90,6 +92,24 @@ class MuseGNN(nn.Module):
         """Draw f and g anew."""
         for part in (self.f, self.g):
             _reset(part)
+
+
+def _check_features(sample: object, features: object) -> None:
+    if not isinstance(features, Tensor) or features.ndim != 2 or not features.is_floating_point():
+        got = (
+            f"{features.dtype}{list(features.shape)}"
+            if isinstance(features, Tensor)
+            else type(features).__name__
+        )
+        raise InputError(
+            f"features must be a floating-point tensor of shape (nodes, in_dim), got {got}. "
+            "Take torch.as_tensor(g.features[s.node_ids], dtype=torch.float32)."
+        )
+    if isinstance(sample, Sample | Graph) and len(features) != sample.num_nodes:
+        raise InputError(
+            f"There are {len(features):,} rows of features, but {sample.num_nodes:,} nodes. "
+            "Pass a row for each node, g.features[s.node_ids]."
+        )
 
 
 def _reset(module: nn.Module) -> None:

@@ -94,6 +94,8 @@ def unfold(
         seen: Rows whose means exist; the others have no term of the means.
     """
     _check(Z, steps, mu=mu, init=init, seen=seen)
+    if not isinstance(energy, AbstractEnergy):
+        raise InputError(f"energy must be a musegnn.Energy or another AbstractEnergy, got {energy!r}.")
     exact = torch.promote_types(Z.dtype, torch.float32)
     Z, mu, init, dtype = Z.to(exact), _to(mu, exact), _to(init, exact), Z.dtype
     start, subgraph = Z if init is None else init, as_sample(sample, len(Z))

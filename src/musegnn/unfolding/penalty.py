@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import inf
+from numbers import Real
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,10 @@ Step = float | Float[Tensor, "nodes 1"]
 
 
 class Penalty(ABC):
-    """zeta, a convex function of one row of Y. A user's own is a class with these two methods."""
+    """zeta, a convex function of one row of Y. A user's own is a class with these two methods.
+
+    One with parameters to be learned is an `nn.Module` too: `class Mine(musegnn.Penalty, torch.nn.Module)`.
+    """
 
     @abstractmethod
     def value(self, Y: Rows) -> Scalar:
@@ -139,7 +143,7 @@ class GroupNorm(Penalty):
 
 
 def _check_weight(weight: float) -> None:
-    if not 0 <= weight < inf:
+    if not isinstance(weight, Real) or not 0 <= float(weight) < inf:
         raise InputError(f"The weight of a penalty must be a finite number, 0 or more; got {weight}.")
 
 
