@@ -192,3 +192,9 @@ def test_rows_that_cannot_be(prox):
             solve(rows[0], s, Energy(1.0, 0.5, prox=prox), rows[1])
     with problems.refused("mu must have the shape of Z, (6, 3); got (6, 2)."):
         solve(Z, s, Energy(1.0, 0.5, prox=prox), mu[:, :2])
+
+
+def test_conjugate_gradients_need_a_step_for_each_eigenvalue(conjugate):
+    """K_{3,3}: those of D - A are 0, 3 and 6. A product is for the start, and two for the error bound."""
+    s = ZOO["bipartite"]
+    assert count(Energy(30.0, 0.0, "combinatorial", "none"), problems.normal(s), s, 1e-9) <= 3 + 1 + 2
