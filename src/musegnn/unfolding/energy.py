@@ -142,7 +142,11 @@ class Smoothness(AbstractProblem):
             raise InputError(
                 "gamma=inf has no steps: Y = mu (eq. 7). Take musegnn.consensus, or a finite gamma."
             )
-        return Z if self._mu is None else Z + self.gamma * self._mu
+        if self._mu is None:
+            return Z
+        # One pass, where gamma is a number.
+        gamma = self.gamma
+        return Z + gamma * self._mu if isinstance(gamma, Tensor) else torch.add(Z, self._mu, alpha=gamma)
 
     def move(self, U: Rows, Z: Rows) -> Rows:
         """A gradient step, or what the authors' code does in its place.
