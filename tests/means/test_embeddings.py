@@ -245,15 +245,16 @@ def test_other_means_are_refused(tmp_path):
     assert (tmp_path / "M.bin").stat().st_size == 400
 
 
-def test_a_file_that_was_cut_off_is_refused(tmp_path):
+def test_a_file_of_another_length_is_refused(tmp_path):
     MeanEmbeddings(N, DIM, home=tmp_path)
-    os.truncate(tmp_path / "M.bin", 399)
-    message = (
-        f"{tmp_path / 'M.bin'} has 399 bytes, but 400 are needed: it belongs to another run. "
-        "Choose another folder."
-    )
-    with problems.refused(message, StoreError):
-        MeanEmbeddings(N, DIM, home=tmp_path)
+    for length in (399, 401):
+        os.truncate(tmp_path / "M.bin", length)
+        message = (
+            f"{tmp_path / 'M.bin'} has {length} bytes, but 400 are needed: it belongs to another run. "
+            "Choose another folder."
+        )
+        with problems.refused(message, StoreError):
+            MeanEmbeddings(N, DIM, home=tmp_path)
     (tmp_path / "means.json").write_text("{")
     with pytest.raises(StoreError, match="not a header of means"):
         MeanEmbeddings(N, DIM, home=tmp_path)

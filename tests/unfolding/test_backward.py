@@ -56,17 +56,25 @@ def test_odd_widths(dim):
 @pytest.mark.parametrize("learned", [False, True])
 def test_gradcheck(penalty, learned):
     s = ZOO["path"]
-    Z, mu, init = problems.normal(s, 2, count=3, grad=True)
-    energy = energy_of(penalty=penalty, precondition="jacobi" if learned else "none")
-    # Once, before lambda moves under the fingers of gradcheck: alpha is a constant.
-    alpha = 0.3
+    rows = problems.normal(s, 2, count=3, grad=True)
+    energy = energy_of(penalty=penalty, precondition="jacobi" if learned else "none", learned=learned)
+    assert torch.autograd.gradcheck(lambda Z, mu, init: unfold(Z, s, energy, 3, 0.3, mu, init=init), rows)
 
-    def function(Z, mu, init, *weights):
-        if weights:
-            energy.lambda_, energy.gamma = (nn.Parameter(weight) for weight in weights)
-        return unfold(Z, s, energy, 3, alpha, mu, init=init)
 
-    assert torch.autograd.gradcheck(function, (Z, mu, init))
+@pytest.mark.parametrize("name", ["lambda_", "gamma"])
+def test_learned_weights_have_the_slope_of_a_difference(name):
+    """With an alpha of one's own, which does not move with the weight."""
+    s, width = ZOO["random"], 1e-6
+    Z, mu = problems.normal(s, count=2)
+    energy = energy_of(penalty="l1", learned=True)
+    weight = getattr(energy, name)
+    (slope,) = torch.autograd.grad(unfold(Z, s, energy, 5, 0.3, mu).square().sum(), weight)
+    ends = []
+    for move in (width, -2 * width):
+        with torch.no_grad():
+            weight += move
+            ends.append(float(unfold(Z, s, energy, 5, 0.3, mu).square().sum()))
+    assert float(slope) == pytest.approx((ends[0] - ends[1]) / (2 * width), rel=1e-6)
 
 
 def test_alpha_carries_no_gradient():
