@@ -201,10 +201,6 @@ def _check_finite(Y: Rows, problem: AbstractProblem, Z: Rows, start: Rows, steps
     """Look for NaN and inf; only then is it found out where they came from."""
     if _is_finite(Y):
         return
-    if not _is_finite(start):
-        raise DivergenceError(
-            "init has entries that are not finite. Look for NaN and inf where it is computed."
-        )
     U, energy = start.detach(), float(problem.value(start.detach(), Z))
     for k in range(1, steps + 1):
         U = problem.descend(U, Z)
