@@ -185,7 +185,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--dims", nargs="+", type=int, default=[256, 512])
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--work", type=Path, help="keeps the graph here; a temporary folder if not given")
     parser.add_argument("--record", action="store_true", help="put the figures into results.json")
     options = parser.parse_args()

@@ -33,47 +33,57 @@ class Fused(Function):
     @staticmethod
     def forward(
         ctx: Any,
-        B: Tensor,
-        start: Tensor,
+        Z: Tensor,
+        start: Tensor | None,
+        mu: Tensor | None,
         kernel: Kernel,
         steps: int,
-        observe: Observe,
+        observe: Observe | None,
         energies: list[float] | None,
     ) -> Tensor:
         """`energies` is filled with those of Y^0, ..., Y^K, up to a constant, unless it is None."""
-        B, U = B.contiguous(), start.contiguous()
-        masks, spare = [], None
-        for k in range(steps):
-            Y = kernel.empty(U) if spare is None else spare
-            mask = kernel.mask(U) if any(ctx.needs_input_grad) else None
-            energy = kernel.descend(U, B, Y, mask, watch=energies is not None)
-            if energies is not None and energy is not None:
-                energies.append(energy)
-            observe(k + 1, U, Y)
-            if mask is not None:
-                masks.append(mask)
-            # The start belongs to the caller.
-            spare, U = (U if k > 0 else None), Y
-        if energies is not None:
-            last = kernel.descend(U, B, kernel.empty(U) if spare is None else spare, None, watch=True)
-            energies += [] if last is None else [last]
+        U, result, masks = (Z if start is None else start).contiguous(), kernel.empty(Z), []
+        wants_gradient = any(ctx.needs_input_grad)
+        with kernel.spare(Z) as (B, other):
+            kernel.set_target(Z, mu, B)
+            for k in range(steps, 0, -1):
+                # The last step writes the result.
+                Y = result if k % 2 else other
+                mask = kernel.mask(U) if wants_gradient else None
+                energy = kernel.descend(U, B, Y, mask, watch=energies is not None)
+                if energies is not None:
+                    energies.append(energy)
+                if observe is not None:
+                    observe(steps - k + 1, U, Y)
+                if mask is not None:
+                    masks.append(mask)
+                U = Y
+            if energies is not None:
+                energies.append(kernel.descend(U, B, other, None, watch=True))
         ctx.save_for_backward(*masks)
-        ctx.kernel, ctx.steps = kernel, steps
-        return U if steps else start.clone()
+        ctx.kernel, ctx.steps, ctx.starts_at_Z = kernel, steps, start is None
+        return result if steps else U.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """dB, and the gradient of the start."""
+        """The gradients of Z, the start and mu: dB (and dY^0 if that is Z), dY^0, gamma dB."""
         kernel, masks = ctx.kernel, ctx.saved_tensors
-        V = kernel.empty(grads[0]).copy_(grads[0])
-        if masks:
-            kernel.cut(V, masks[-1])
-        total, out = kernel.empty(V).zero_(), kernel.empty(V)
-        for k in range(ctx.steps, 0, -1):
-            kernel.pull_back(V, masks[k - 2] if masks and k > 1 else None, total, out)
-            V, out = out, V
-        return total, V, None, None, None, None
+        dB, dstart, dmu = kernel.empty(grads[0]).zero_(), None, None
+        with kernel.spare(dB) as (V, out):
+            V.copy_(grads[0])
+            if masks:
+                kernel.cut(V, masks[-1])
+            for k in range(ctx.steps, 0, -1):
+                kernel.pull_back(V, masks[k - 2] if masks and k > 1 else None, dB, out)
+                V, out = out, V
+            if ctx.needs_input_grad[2]:
+                dmu = kernel.gamma * dB
+            if ctx.starts_at_Z:
+                dB += V
+            elif ctx.needs_input_grad[1]:
+                dstart = V.clone()
+        return dB, dstart, dmu, None, None, None, None
 
 
 class Recomputed(Function):
@@ -87,7 +97,7 @@ class Recomputed(Function):
         mu: Tensor | None,
         make: Make,
         steps: int,
-        observe: Observe,
+        observe: Observe | None,
         energies: list[float] | None,
         *learned: Tensor,
     ) -> Tensor:
@@ -98,7 +108,8 @@ class Recomputed(Function):
             if k % ctx.stride == 0:
                 kept.append(U)
             Y = problem.descend(U, Z)
-            observe(k + 1, U, Y)
+            if observe is not None:
+                observe(k + 1, U, Y)
             if energies is not None:
                 energies.append(float(problem.value(U, Z)))
             U = Y

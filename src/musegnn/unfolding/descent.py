@@ -104,10 +104,10 @@ def unfold(
     energies: list[float] | None = None if problem.is_proven else []
     kernel = problem.fused()
     if kernel is not None:
-        Y = Fused.apply(problem.target(Z), start, kernel, steps, observer or _ignore, energies)
+        Y = Fused.apply(Z, init, mu, kernel, steps, observer, energies)
     else:
         make = partial(_make, energy, subgraph, seen, Z.detach(), alpha)
-        Y = Recomputed.apply(Z, start, mu, make, steps, observer or _ignore, energies, *energy.learned())
+        Y = Recomputed.apply(Z, start, mu, make, steps, observer, energies, *energy.learned())
     _check_finite(Y, problem, Z, start, steps)
     if energies is not None:
         _warn(energy, problem)
@@ -120,10 +120,6 @@ def _make(
     energy: AbstractEnergy, sample: Sample, seen: Seen | None, like: Tensor, alpha: Alpha, mu: Rows | None
 ) -> AbstractProblem:
     return energy.on(sample, mu, seen, like=like, alpha=alpha)
-
-
-def _ignore(k: int, U: Rows, Y: Rows) -> None:
-    pass
 
 
 class _Observer:
@@ -177,8 +173,6 @@ def _check_falling(energies: list[float], problem: AbstractProblem, Z: Rows, sta
     values = torch.tensor(energies, dtype=torch.float64)
     if not bool(torch.isfinite(problem.penalty.value(start.detach()))):
         values = values[1:]
-    if len(values) < 2:
-        return
     first = len(energies) - len(values)
     # Sums of this many numbers are known up to a few units of sigma |Y|^2; a smaller rise says nothing.
     size = problem.sigma * (start.square().sum() + (problem.target(Z) / problem.tau).square().sum())

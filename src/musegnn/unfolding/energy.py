@@ -165,6 +165,8 @@ class Smoothness(AbstractProblem):
         """`musegnn.ops.descend`, for fixed lambda and gamma and an entrywise penalty."""
         if self.energy.learned() or not isinstance(self.penalty, EntrywisePenalty):
             return None
+        if number(self.energy.gamma) == inf:
+            return None
         if self.like.device.type != "cpu" or self.like.dtype not in (torch.float32, torch.float64):
             return None
         lambda_ = self.energy.lambda_
@@ -182,7 +184,7 @@ class Smoothness(AbstractProblem):
         step = Step(
             *(np.ascontiguousarray(column.expand(len(self.rows), 1)[:, 0].numpy()) for column in columns)
         )
-        return CpuKernel(self.sample, step, self.penalty.clip)
+        return CpuKernel(self.sample, step, self.penalty.clip, self.gamma)
 
     def majorizer(self) -> Columns:
         """1 / (2 h): D + A >= 0, so that H <= 2 h, whatever the preconditioner."""

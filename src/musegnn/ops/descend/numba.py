@@ -14,8 +14,8 @@ from musegnn.ops.parallel import run
 from musegnn.ops.prefetch import prefetch
 
 _ONE, _TWO, _THREE, _FOUR, _EIGHT = (np.uint64(number) for number in (1, 2, 3, 4, 8))
-_AHEAD = np.uint64(12)
-"""Neighbors between those that are added and those that are fetched."""
+_AHEAD = np.uint64(12288)
+"""Bytes between the neighbors that are added and those that are fetched."""
 _LINE = 64
 """Bytes that are fetched at once."""
 _NO_MASK = np.empty((0, 0), dtype=np.uint8)
@@ -109,10 +109,11 @@ def _gather(indptr, indices, weight, flat, dim, row, first, sums):
     """sums = the sum over the neighbors j of a row of weight_j X_j, in some columns; X as one long row."""
     width, start, final = np.uint64(len(sums)), np.uint64(first), np.uint64(len(indices))
     e, end = np.uint64(indptr[row]), np.uint64(indptr[row + 1])
+    ahead = max(np.uint64(8), _AHEAD // (width * np.uint64(flat.itemsize)))
     sums[:] = 0
     while e + _EIGHT <= end:
         _prefetch_rows(
-            indices, min(e + _AHEAD, final), min(e + _AHEAD + _EIGHT, final), flat, dim, start, width
+            indices, min(e + ahead, final), min(e + ahead + _EIGHT, final), flat, dim, start, width
         )
         a, b, c, d = indices[e], indices[e + _ONE], indices[e + _TWO], indices[e + _THREE]
         f = e + _FOUR
@@ -128,9 +129,7 @@ def _gather(indptr, indices, weight, flat, dim, row, first, sums):
             sums[q] += first_four + ((wh * xh[q] + wi * xi[q]) + (wj * xj[q] + wk * xk[q]))
         e += _EIGHT
     while e + _FOUR <= end:
-        _prefetch_rows(
-            indices, min(e + _AHEAD, final), min(e + _AHEAD + _FOUR, final), flat, dim, start, width
-        )
+        _prefetch_rows(indices, min(e + ahead, final), min(e + ahead + _FOUR, final), flat, dim, start, width)
         h, i, j, k = indices[e], indices[e + _ONE], indices[e + _TWO], indices[e + _THREE]
         wh, wi, wj, wk = weight[h], weight[i], weight[j], weight[k]
         xh, xi = _row(flat, h, dim, start, width), _row(flat, i, dim, start, width)
@@ -139,6 +138,7 @@ def _gather(indptr, indices, weight, flat, dim, row, first, sums):
             sums[q] += (wh * xh[q] + wi * xi[q]) + (wj * xj[q] + wk * xk[q])
         e += _FOUR
     while e < end:
+        _prefetch_rows(indices, min(e + ahead, final), min(e + ahead + _ONE, final), flat, dim, start, width)
         xj, wj = _row(flat, indices[e], dim, start, width), weight[indices[e]]
         for f in range(len(sums)):
             sums[f] += wj * xj[f]
