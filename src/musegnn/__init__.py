@@ -27,6 +27,9 @@ if typing.TYPE_CHECKING:
     from musegnn.models import MLP as MLP
     from musegnn.models import MuseConv as MuseConv
     from musegnn.models import MuseGNN as MuseGNN
+    from musegnn.runs import Run as Run
+    from musegnn.runs import load_run as load_run
+    from musegnn.runs import train as train
     from musegnn.unfolding import L1 as L1
     from musegnn.unfolding import AbstractEnergy as AbstractEnergy
     from musegnn.unfolding import AbstractProblem as AbstractProblem
@@ -60,6 +63,7 @@ _ROOMS = {
     ),
     "musegnn.means": ("MeanEmbeddings",),
     "musegnn.models": ("MLP", "MuseConv", "MuseGNN"),
+    "musegnn.runs": ("Run", "load_run", "train"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -5,7 +5,13 @@ from types import ModuleType
 
 from musegnn.errors import MissingExtraError
 
-EXTRAS = {"torch_geometric": "pyg", "pyarrow": "parquet", "pymetis": "cluster"}
+EXTRAS = {
+    "torch_geometric": "pyg",
+    "pyarrow": "parquet",
+    "pymetis": "cluster",
+    "tensorboard": "log",
+    "wandb": "log",
+}
 """Module name -> the extra of this package that brings it."""
 
 

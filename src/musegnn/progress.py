@@ -3,15 +3,21 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
-Advance = Callable[[int], None]
-"""Tells a progress display that so many more units are done."""
+
+@runtime_checkable
+class Advance(Protocol):
+    """Tells a progress display that so many more units are done, and what there is to say."""
+
+    def __call__(self, amount: int, note: str = "") -> None:
+        """`note` is shown until the next one."""
+
 
 DELAY_SECONDS = 1.0
 """Work that ends sooner shows nothing."""
@@ -27,6 +33,10 @@ def show_progress(enabled: bool) -> None:
     _enabled = enabled
 
 
+def ignore(amount: int, note: str = "") -> None:
+    """Show nothing."""
+
+
 @contextmanager
 def progress(description: str, total: int, unit: str = "", done: int = 0) -> Iterator[Advance]:
     """Show how far a piece of work of `total` units is, of which some may be `done` already.
@@ -34,7 +44,7 @@ def progress(description: str, total: int, unit: str = "", done: int = 0) -> Ite
     "B" are printed as bytes, other units with a rate.
     """
     if not _enabled or total <= 0:
-        yield lambda amount: None
+        yield ignore
     elif sys.stderr.isatty():
         with _bar(description, total, unit, done) as advance:
             yield advance
@@ -66,16 +76,17 @@ def _bar(description: str, total: int, unit: str, done: int) -> Iterator[Advance
         BarColumn(),
         *amounts,
         TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
         console=Console(stderr=True),
         transient=True,
     )
-    task = bar.add_task(description, total=total, completed=done)
+    task = bar.add_task(description, total=total, completed=done, note="")
     started = time.monotonic()
     live = False
 
-    def advance(amount: int) -> None:
+    def advance(amount: int, note: str = "") -> None:
         nonlocal live
-        bar.advance(task, amount)
+        bar.update(task, advance=amount, note=note)
         if not live and time.monotonic() - started > DELAY_SECONDS:
             live = True
             bar.start()
@@ -105,7 +116,7 @@ def _log_lines(description: str, total: int, unit: str, done: int) -> Advance:
     fresh = 0
     lock = threading.Lock()
 
-    def advance(amount: int) -> None:
+    def advance(amount: int, note: str = "") -> None:
         nonlocal last, fresh
         with lock:
             fresh += amount
@@ -116,7 +127,9 @@ def _log_lines(description: str, total: int, unit: str, done: int) -> Advance:
         rate = fresh / max(now - started, 1e-9)
         left = max(total - done - fresh, 0) / rate
         speed = f", {rate:,.1f} {unit}/s" if unit not in ("", "B") else ""
-        line = f"{description}: {100 * (done + fresh) / total:.0f} %{speed}, {left:.0f} s left"
+        line = f"{description}: {100 * (done + fresh) / total:.0f} %{speed}, {left:.0f} s left" + (
+            f", {note}" if note else ""
+        )
         print(line, file=sys.stderr, flush=True)
 
     return advance

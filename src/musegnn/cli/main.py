@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import typer
 
-from musegnn.cli import doctor, import_, info, sample
+from musegnn.cli import doctor, evaluate, import_, info, predict, recipes, sample, train
 from musegnn.errors import InputError
 from musegnn.progress import show_progress
 from musegnn.store import file_errors
@@ -31,6 +31,10 @@ app = typer.Typer(
 )
 app.command("import")(import_.import_)
 app.command("sample")(sample.sample)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("predict")(predict.predict)
+app.command("recipes")(recipes.recipes)
 app.command("info")(info.info)
 app.command("doctor")(doctor.doctor)
 

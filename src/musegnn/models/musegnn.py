@@ -22,7 +22,8 @@ class MuseGNN(nn.Module):
         hidden: d, the width of f, of the embeddings and of g.
         energy: Its steps are the layers; the paper's with lambda 1 and gamma 0 unless given.
         steps: K.
-        layers: Of f, and of g.
+        layers: Of f.
+        output_layers: Of g; as many as f has unless given.
         dropout: In f and g, after each ReLU.
         input_dropout: Of the features.
         skip: One Linear past all layers of f, and one of g.
@@ -40,6 +41,7 @@ class MuseGNN(nn.Module):
         steps: int = 8,
         *,
         layers: int = 3,
+        output_layers: int | None = None,
         dropout: float = 0.0,
         input_dropout: float = 0.0,
         skip: bool = False,
@@ -48,13 +50,17 @@ class MuseGNN(nn.Module):
         g: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if layers < 1 or steps < 0:
-            raise InputError(f"MuseGNN needs layers >= 1 and steps >= 0, got {layers} and {steps}.")
-        between = [hidden] * (layers - 1)
+        output_layers = layers if output_layers is None else output_layers
+        if min(layers, output_layers) < 1 or steps < 0:
+            raise InputError(
+                f"MuseGNN needs layers >= 1, output_layers >= 1 and steps >= 0, "
+                f"got {layers}, {output_layers} and {steps}."
+            )
         if f is None:
-            f = MLP([in_dim, *between, hidden], dropout=dropout, input_dropout=input_dropout, skip=skip)
+            widths = [in_dim, *[hidden] * layers]
+            f = MLP(widths, dropout=dropout, input_dropout=input_dropout, skip=skip)
         if g is None:
-            g = MLP([hidden, *between, out_dim], dropout=dropout, skip=skip)
+            g = MLP([*[hidden] * output_layers, out_dim], dropout=dropout, skip=skip)
         if energy is not None and not isinstance(energy, AbstractEnergy):
             raise InputError(f"energy must be a musegnn.Energy or another AbstractEnergy, got {energy!r}.")
         self.f, self.g = f, g

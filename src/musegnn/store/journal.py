@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from musegnn.errors import StoreError
+from musegnn.progress import ignore
 from musegnn.store.arrays import ArraySpec, check_size, file_digest
 from musegnn.store.folder import FolderWriter
 from musegnn.store.header import array_spec, checksum, read_json
@@ -74,7 +75,7 @@ class Journal:
 
     def is_intact(self, name: str) -> bool:
         """Whether an array still has the digest it was noted with; reads all of it."""
-        digest = file_digest(self._writer.path(name), lambda amount: None, threads=1)
+        digest = file_digest(self._writer.path(name), ignore, threads=1)
         return digest == self.entries[name].spec.digest
 
     def _entry(self, path: Path) -> Entry | None:

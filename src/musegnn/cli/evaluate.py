@@ -1,0 +1,65 @@
+"""`muse evaluate`: how good a run is, and how far its embeddings are from the exact ones."""
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from musegnn.cli import show
+from musegnn.errors import InputError
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    splits: Annotated[str, typer.Option(help="Whose nodes.", metavar="NAMES")] = "valid,test",
+    online: Annotated[bool, typer.Option("--online", help="On fresh samples of the same sampler.")] = False,
+    hops: Annotated[int | None, typer.Option(min=1, help="On all neighbors up to this many hops.")] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="On the whole graph, with the embeddings in mapped files.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the fresh samples.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="That read ahead; the result is the same.")] = 1,
+    scratch: Annotated[
+        Path | None, typer.Option(help="Folder for the files of --full; some times nodes x d x 4 bytes.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Evaluate the best weights of a run, on its stored samples unless told otherwise.
+
+    M is read and not moved: the same command gives the same digits. Examples: `muse evaluate runs/debian`,
+    `muse evaluate runs/debian --full`, `muse evaluate runs/debian --online --seed 7`.
+    """
+    from musegnn.memory import keep_freed_memory
+    from musegnn.runs import load_run
+
+    chosen = [name for name, is_chosen in (("online", online), ("hops", hops), ("full", full)) if is_chosen]
+    if len(chosen) > 1:
+        raise InputError(f"Choose one of --online, --hops and --full, got --{' and --'.join(chosen)}.")
+    how: Any = chosen[0] if chosen else "stored"
+    if seed is not None and how != "online":
+        raise InputError("--seed draws fresh samples: pass it with --online.")
+    keep_freed_memory()
+    started = time.monotonic()
+    names = tuple(name.strip() for name in splits.split(",") if name.strip())
+    opened = load_run(run)
+    found = opened.evaluate(names, how, hops=hops or 2, seed=seed, threads=threads, scratch=scratch)
+    if as_json:
+        record = {
+            split: {**one.metrics, "error_bound": one.error_bound, "num_labeled": one.num_labeled}
+            for split, one in found.items()
+        }
+        print(json.dumps({"run": str(run), "how": how, **record}, indent=1))
+        return
+    words = {"stored": "stored samples", "online": "fresh samples", "full": "the whole graph"}
+    print(f"{run} on {words.get(how, f'all neighbors up to {hops} hops away')}")
+    metrics = list(dict.fromkeys(name for one in found.values() for name in one.metrics))
+    rows: list[tuple[str, ...]] = [("split", "nodes", *metrics, "error bound")]
+    for split, one in found.items():
+        numbers = (one.metrics.get(name, math.nan) for name in metrics)
+        shown = (f"{100 * number:.2f} %" for number in numbers)
+        rows.append((split, f"{one.num_labeled:,}", *shown, f"{one.error_bound:.3g}"))
+    show.table(rows)
+    print(f"error bound: |Y - Y*| / |Y| is at most this. Took {show.duration(time.monotonic() - started)}.")

@@ -1,0 +1,68 @@
+"""`muse recipes`: the settings that are known to work, as a table or one of them in full."""
+
+import re
+from typing import Annotated
+
+import typer
+
+from musegnn.cli import show
+from musegnn.datasets import CATALOG
+from musegnn.recipes import catalog
+from musegnn.training.config import Config
+
+HEADER = ("name", "dataset", "nodes", "sampler", "lambda", "alpha", "gamma", "K", "d", "published")
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="A recipe to print as TOML; none lists all.")] = None,
+) -> None:
+    """Show the recipes that are shipped, or one of them with the origin of each setting.
+
+    Examples: `muse recipes`, `muse recipes ogbn-arxiv`, `muse recipes debian > my.toml`.
+    """
+    if name is not None:
+        print(catalog.text(name), end="")
+        return
+    show.table([HEADER, *(_row(catalog.load(known)) for known in catalog.names())])
+    print(
+        "\npublished: test accuracy in %; with a *, that of the validation nodes. `muse recipes NAME` says"
+        "\nwhose it is, and where each setting comes from."
+        "\nRun one with `muse train debian --out RUN`, change it with --set, or write your own:"
+        "\n`muse recipes debian > my.toml`, then `muse train my.toml --out RUN`."
+    )
+
+
+def _row(recipe: Config) -> tuple[str, ...]:
+    energy, model = recipe.energy, recipe.model
+    numbers = (energy.lambda_, model.alpha, energy.gamma, model.steps, model.hidden)
+    return (
+        recipe.name,
+        recipe.dataset,
+        _nodes(recipe.dataset),
+        _sampler(recipe),
+        *(number if isinstance(number, str) else f"{number:g}" for number in numbers),
+        _published(recipe),
+    )
+
+
+def _nodes(dataset: str) -> str:
+    """How many, as the line about the dataset says first."""
+    found = re.search(r"\d[\d.,]*( [kMB]\b)?", CATALOG[dataset].about)
+    return found.group() if found else "-"
+
+
+def _sampler(recipe: Config) -> str:
+    """'ShadowKHop 15,10,5'."""
+    values = recipe.sampling.settings.values()
+    words = (
+        ",".join(f"{part}" for part in value) if isinstance(value, list) else f"{value:g}" for value in values
+    )
+    return " ".join([recipe.sampling.sampler, *words])
+
+
+def _published(recipe: Config) -> str:
+    expected = recipe.expected
+    accuracy = expected.get("test_accuracy", expected.get("valid_accuracy"))
+    if accuracy is None:
+        return "-"
+    return f"{100 * accuracy:.2f}" + "*" * ("test_accuracy" not in expected)

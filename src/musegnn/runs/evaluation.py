@@ -1,0 +1,101 @@
+"""How good a run is, on stored samples, fresh ones, whole neighborhoods or the whole graph."""
+
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from musegnn.errors import InputError
+from musegnn.graph import Graph
+from musegnn.inference.full import embed_graph, scores_of
+from musegnn.means import MeanEmbeddings
+from musegnn.models import MuseGNN
+from musegnn.sampling import Draws, FullKHop, SampleStore
+from musegnn.sampling.base import FreeSampler, Sampler
+from musegnn.sampling.catalog import SAMPLERS, make
+from musegnn.sampling.draws import split_nodes
+from musegnn.sampling.sequence import Samples
+from musegnn.training.batches import Loader
+from musegnn.training.config import Config
+from musegnn.training.evaluation import Evaluation, evaluate
+from musegnn.training.metrics import ScoreBook
+
+How = Literal["stored", "online", "hops", "full"]
+
+
+def sampler_of(store: SampleStore) -> Sampler:
+    """The sampler that drew a store."""
+    name, settings = store.sampler["name"], store.sampler["settings"]
+    if name not in SAMPLERS:
+        raise InputError(
+            f"The samples were drawn by {name}, a sampler of your own, which cannot be made again from its "
+            "name. Evaluate on stored samples, or with how='hops' or 'full'."
+        )
+    return make(name, settings)
+
+
+def samples_of(
+    graph: Graph, store: SampleStore, split: str, how: How, *, hops: int = 2, seed: int | None = None
+) -> Samples:
+    """The samples to evaluate on. Fresh ones have another seed than those that were stored."""
+    if how == "stored":
+        return store[split]
+    sampler = FullKHop(hops) if how == "hops" else sampler_of(store)
+    fresh = store.seed + 1 if seed is None else seed
+    return Draws(graph, sampler, split, batch_size=store.batch_size or 1000, seed=fresh)
+
+
+def evaluate_split(
+    model: MuseGNN,
+    means: MeanEmbeddings | None,
+    graph: Graph,
+    samples: Samples,
+    targets: np.ndarray,
+    config: Config,
+    *,
+    is_free: bool,
+    threads: int = 1,
+    label: str = "Evaluating",
+) -> Evaluation:
+    """On samples; every sample with its error bound."""
+    loader = Loader(samples, graph, targets, threads=threads, counts_once=is_free)
+    return evaluate(model, means, loader, config, bounds=None, label=label)
+
+
+def evaluate_full(
+    model: MuseGNN,
+    means: MeanEmbeddings | None,
+    graph: Graph,
+    targets: np.ndarray,
+    splits: list[str],
+    config: Config,
+    scratch: Path | None = None,
+) -> dict[str, Evaluation]:
+    """On the whole graph, out of core: K passes with Y in mapped files."""
+    with tempfile.TemporaryDirectory(dir=scratch, prefix="musegnn-") as folder:
+        found = embed_graph(model, graph, means, Path(folder), unseen=config.means.unseen, bound=True)
+        bound = (found.error_bound or 0.0) / max(float(torch.linalg.vector_norm(found.Y)), 1e-30)
+        books = {split: ScoreBook(("accuracy", "macro_f1", config.training.metric)) for split in splits}
+        nodes = {split: split_nodes(graph, split) for split in splits}
+        for first, logits in scores_of(model, found.Y):
+            for split, ids in nodes.items():
+                inside = ids[np.searchsorted(ids, first) : np.searchsorted(ids, first + len(logits))]
+                if len(inside):
+                    rows = torch.from_numpy(inside.astype(np.int64) - first)
+                    books[split].add(logits[rows], torch.from_numpy(np.array(targets[inside])))
+    return {split: Evaluation(book.metrics(), book.num_labeled, bound) for split, book in books.items()}
+
+
+def seed_batches(graph: Graph, sampler: Sampler, ids: np.ndarray, batch_size: int, seed: int) -> Draws:
+    """Samples around any nodes, drawn as the run's were."""
+    draws = Draws(graph, sampler, ids, batch_size=batch_size, seed=seed)
+    if isinstance(sampler, FreeSampler):
+        reached = np.unique(np.concatenate([sample.seeds for sample in draws]))
+        if len(reached) < len(ids):
+            raise InputError(
+                f"{type(sampler).__name__} draws freely and missed {len(ids) - len(reached):,} of "
+                f"{len(ids):,} nodes. Predict on whole neighborhoods: hops=2 (--hops 2)."
+            )
+    return draws

@@ -1,0 +1,61 @@
+"""TensorBoard and Weights & Biases, when they are installed and asked for."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from musegnn.errors import InputError
+from musegnn.extras import require
+
+Listener = Callable[[dict[str, Any]], None]
+
+
+@contextmanager
+def open_loggers(names: list[str], folder: Path) -> Iterator[list[Listener]]:
+    """Listeners for events: each number of an epoch becomes a curve."""
+    makers = {"tensorboard": _tensorboard, "wandb": _wandb}
+    for name in names:
+        if name not in makers:
+            raise InputError(f"--log knows {', '.join(makers)}; got {name!r}.")
+    with ExitStack() as stack:
+        yield [stack.enter_context(makers[name](folder)) for name in names]
+
+
+@contextmanager
+def _tensorboard(folder: Path) -> Iterator[Listener]:
+    require("tensorboard", "--log tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    # Beside the run: a run folder holds its own files only.
+    writer = SummaryWriter(folder.parent / f"{folder.name}.tensorboard")
+
+    def listen(event: dict[str, Any]) -> None:
+        for name, value in _numbers(event).items():
+            writer.add_scalar(name, value, event["epoch"])
+
+    try:
+        yield listen
+    finally:
+        writer.close()
+
+
+@contextmanager
+def _wandb(folder: Path) -> Iterator[Listener]:
+    wandb = require("wandb", "--log wandb")
+    run = wandb.init(project="musegnn", name=folder.name, dir=str(folder.parent))
+
+    def listen(event: dict[str, Any]) -> None:
+        if event["event"] == "epoch":
+            run.log(_numbers(event))
+
+    try:
+        yield listen
+    finally:
+        run.finish()
+
+
+def _numbers(event: dict[str, Any]) -> dict[str, float]:
+    if event["event"] != "epoch":
+        return {}
+    return {name: float(value) for name, value in event.items() if isinstance(value, int | float)}

@@ -1,0 +1,104 @@
+"""Predictions for any nodes, of the graph a run was trained on or of another with the same features."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Integer
+
+from musegnn.errors import InputError
+from musegnn.graph import Graph
+from musegnn.inference.tables import Predictions
+from musegnn.means import MeanEmbeddings
+from musegnn.runs.evaluation import sampler_of, seed_batches
+from musegnn.sampling import Draws, FullKHop
+from musegnn.sampling.base import Sampler
+from musegnn.training.batches import Loader
+from musegnn.training.evaluation import Scored, score
+
+if TYPE_CHECKING:
+    from musegnn.runs.run import Run
+
+
+class Predictor:
+    """Draws samples around nodes and runs the model of a run on them.
+
+    Means belong to the nodes of the graph that was trained on. On another graph (`graph`), whose nodes have
+    none, there is no term of the means.
+    """
+
+    def __init__(
+        self, run: "Run", *, graph: Graph | None = None, hops: int | None = None, threads: int = 1
+    ) -> None:
+        self.run, self.threads = run, threads
+        self.is_inductive = graph is not None
+        self.graph = run.graph if graph is None else _checked(graph, run)
+        self.sampler: Sampler = sampler_of(run.samples) if hops is None else FullKHop(hops)
+        self.batch_size = run.samples.batch_size or 1000
+        self.seed = run.samples.seed
+
+    def num_batches(self, ids: Integer[np.ndarray, " ids"]) -> int:
+        """Samples that these nodes take."""
+        return len(self._draws(ids))
+
+    def batches(
+        self, ids: Integer[np.ndarray, " ids"], numbers: list[int] | None = None
+    ) -> Iterator[tuple[int, Predictions]]:
+        """Number of a batch and its predictions; `ids` ascend."""
+        for found in self._scored(ids, numbers):
+            if found.logits.shape[1] == 1 or self.run.config.training.loss == "bce":
+                probabilities = torch.sigmoid(found.logits)
+            else:
+                probabilities = torch.softmax(found.logits, dim=1)
+            seeds = found.batch.sample.seeds
+            yield (
+                found.batch.index,
+                Predictions(
+                    nodes=seeds,
+                    classes=probabilities.argmax(dim=1).numpy(),
+                    probabilities=probabilities.numpy(),
+                    error_bounds=np.full(len(seeds), found.error_bound, dtype=np.float32),
+                ),
+            )
+
+    def embed(self, ids: Integer[np.ndarray, " ids"]) -> Float32[np.ndarray, "nodes dim"]:
+        """Y of these nodes, which ascend."""
+        Y = np.empty((len(ids), self.run.config.model.hidden), dtype=np.float32)
+        for found in self._scored(ids, None, bounds=0):
+            seeds = found.batch.sample.seeds
+            Y[np.searchsorted(ids, seeds)] = found.Y[: len(seeds)].cpu().numpy()
+        return Y
+
+    def _scored(
+        self, ids: np.ndarray, numbers: list[int] | None, bounds: int | None = None
+    ) -> Iterator[Scored]:
+        loader = Loader(self._draws(ids), self.graph, None, threads=self.threads)
+        config, means = self.run.config, self.run.means
+        if self.is_inductive and means is not None:
+            means = _no_means(means, self.graph.num_nodes)
+            config = config.with_settings({"unseen": "mask"})
+        return score(self.run.model, means, loader, config, bounds=bounds, indices=numbers)
+
+    def _draws(self, ids: np.ndarray) -> Draws:
+        return seed_batches(self.graph, self.sampler, ids, self.batch_size, self.seed)
+
+
+def _checked(graph: Graph, run: "Run") -> Graph:
+    wanted = run.record["model"]["in_dim"] if run.record["model"] else None
+    if graph.features is None:
+        raise InputError(f"{graph.name} has no features, which f needs. Import it with --features.")
+    if wanted is not None and graph.features.shape[1] != wanted:
+        raise InputError(
+            f"{graph.name} has {graph.features.shape[1]} features, the run was trained with {wanted}. "
+            "Pass a graph with the same features."
+        )
+    return graph
+
+
+def _no_means(means: MeanEmbeddings, num_nodes: int) -> MeanEmbeddings:
+    """Means of nodes that never had an embedding; they take no memory."""
+    empty = MeanEmbeddings(0, means.M.shape[1], means.rho)
+    empty.M = torch.zeros(1, means.M.shape[1]).expand(num_nodes, -1)
+    empty.count = torch.zeros(1, dtype=torch.int32).expand(num_nodes)
+    return empty

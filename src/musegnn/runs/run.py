@@ -1,0 +1,257 @@
+"""A run that is there: its settings, its result, its model."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from numpy.typing import ArrayLike
+
+from musegnn import datasets
+from musegnn.errors import InputError, StoreError
+from musegnn.graph import Graph
+from musegnn.inference.tables import Predictions
+from musegnn.means import MeanEmbeddings
+from musegnn.models import MuseGNN
+from musegnn.runs.evaluation import How, evaluate_full, evaluate_split, samples_of
+from musegnn.runs.prediction import Predictor
+from musegnn.sampling import SampleStore
+from musegnn.training import checkpoint
+from musegnn.training.building import build_model
+from musegnn.training.config import Config
+from musegnn.training.evaluation import Evaluation
+from musegnn.training.folder import RunFolder
+from musegnn.training.loop import BEST, STATE
+from musegnn.training.state import load_prediction
+from musegnn.training.targets import check_targets
+
+
+class Run:
+    """What `musegnn.train` and `musegnn.load_run` return; graph, samples and model load when needed."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        graph: Graph | None = None,
+        samples: SampleStore | None = None,
+        model: MuseGNN | None = None,
+        labels: ArrayLike | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.folder = RunFolder(Path(folder))
+        self.config: Config = self.folder.config()
+        self.record: dict[str, Any] = self.folder.record()
+        self.labels = labels
+        self.device = torch.device(device)
+        self._given = graph, samples, model
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """result.json; refused as long as the run is not finished."""
+        result = self.folder.result()
+        if result is None:
+            raise StoreError(
+                f"{self.folder.path} is not finished. Go on: muse train --resume {self.folder.path}"
+            )
+        return result
+
+    @property
+    def valid_accuracy(self) -> float:
+        """Of the best epoch."""
+        return float(self.result["valid_accuracy"])
+
+    @property
+    def test_accuracy(self) -> float:
+        """Of the best epoch."""
+        return float(self.result["test_accuracy"])
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """events.jsonl."""
+        return self.folder.events()
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph it was trained on, found again and compared by its digest."""
+        facts = self.record["graph"]
+        graph = self._given[0] or _find_graph(facts)
+        if graph.digest != facts["digest"]:
+            raise StoreError(
+                f"{self.folder.path} was trained on the graph {facts['digest'][:12]}, but {graph.name} is "
+                f"{graph.digest[:12]}. Pass the graph it was trained on (graph=, --graph)."
+            )
+        return graph
+
+    @cached_property
+    def samples(self) -> SampleStore:
+        """The samples it was trained with."""
+        facts = self.record["samples"]
+        samples = self._given[1] or SampleStore.open(facts["folder"], graph=self.graph)
+        if samples.digest != facts["digest"]:
+            raise StoreError(
+                f"{facts['folder']} holds other samples than {self.folder.path} was trained with. "
+                "Draw those again: the same `muse sample` gives the same bytes."
+            )
+        return samples
+
+    @cached_property
+    def model(self) -> MuseGNN:
+        """The model with its best weights."""
+        model = self._given[2]
+        if model is None:
+            if self.record["model"] is None:
+                raise InputError(
+                    f"{self.folder.path} has a model of your own, which no config describes. "
+                    "Pass it: musegnn.load_run(folder, model=...)."
+                )
+            model = build_model(self.config, **self.record["model"])
+        means = self._empty_means
+        load_prediction(model, means, self._best)
+        return model.to(self.device).eval()
+
+    def untrained(self) -> MuseGNN:
+        """The model as it was before the first step, for a run that goes on."""
+        if self.record["model"] is None:
+            raise InputError(
+                f"{self.folder.path} has a model of your own, which no config describes. "
+                "Go on with musegnn.train(..., resume=True)."
+            )
+        return build_model(self.config, **self.record["model"]).to(self.device)
+
+    @cached_property
+    def means(self) -> MeanEmbeddings | None:
+        """M at the best epoch; where it lies on disk, that of the last."""
+        means = self._empty_means
+        _ = self.model
+        return means
+
+    @cached_property
+    def _empty_means(self) -> MeanEmbeddings | None:
+        return make_means(self.config, self.graph.num_nodes, self.folder, self.device)
+
+    @property
+    def weights_digest(self) -> str:
+        """SHA-256 of the file with the best weights, and means that lie in memory."""
+        return checkpoint.digest_of(self.folder.checkpoints, self._best_name)
+
+    @property
+    def _best_name(self) -> str:
+        return BEST if checkpoint.exists(self.folder.checkpoints, BEST) else STATE
+
+    @cached_property
+    def _best(self) -> dict[str, torch.Tensor]:
+        return checkpoint.load(self.folder.checkpoints, self._best_name)[0]
+
+    def evaluate(
+        self,
+        splits: tuple[str, ...] = ("valid", "test"),
+        how: How = "stored",
+        *,
+        hops: int = 2,
+        seed: int | None = None,
+        threads: int = 1,
+        scratch: Path | None = None,
+    ) -> dict[str, Evaluation]:
+        """Metrics and error bounds of the best weights; M is read, not moved: twice gives the same bits.
+
+        Args:
+            splits: Whose seeds.
+            how: "stored" samples; "online", fresh ones of the same sampler; "hops", whole neighborhoods; or
+                "full", descent on the whole graph, with Y in mapped files.
+            hops: Of "hops".
+            seed: Of "online"; the next one after that of the stored samples unless given.
+            threads: That read ahead.
+            scratch: Where "full" has its files; the system's folder for temporary ones unless given.
+        """
+        targets = check_targets(self.graph, self.labels, self.config.training.loss)
+        given = self.model, self.means, self.graph
+        if how == "full":
+            return evaluate_full(*given, targets, list(splits), self.config, scratch)
+        found = {}
+        for split in splits:
+            samples = samples_of(self.graph, self.samples, split, how, hops=hops, seed=seed)
+            is_free = self.samples.is_free and how != "hops"
+            found[split] = evaluate_split(
+                *given,
+                samples,
+                targets,
+                self.config,
+                is_free=is_free,
+                threads=threads,
+                label=f"Evaluating {split}",
+            )
+        return found
+
+    def predict(self, node_ids: ArrayLike, *, hops: int | None = None, threads: int = 1) -> Predictions:
+        """Class, probabilities and error bound of each of these nodes, in their order.
+
+        Samples are drawn around them as those of the training were, or with `hops` all neighbors taken.
+        """
+        predictor = Predictor(self, hops=hops, threads=threads)
+        ids, places = np.unique(np.asarray(node_ids), return_inverse=True)
+        return _joined([part for _, part in predictor.batches(ids)], places)
+
+    def embed(
+        self, node_ids: ArrayLike, *, hops: int | None = None, threads: int = 1
+    ) -> Float32[np.ndarray, "nodes dim"]:
+        """Y of these nodes, in their order, from the samples that `predict` draws."""
+        predictor = Predictor(self, hops=hops, threads=threads)
+        ids, places = np.unique(np.asarray(node_ids), return_inverse=True)
+        return predictor.embed(ids)[places]
+
+    def __repr__(self) -> str:
+        result = self.folder.result()
+        state = (
+            "unfinished"
+            if result is None
+            else f"test_accuracy={result.get('test_accuracy', float('nan')):.4f}"
+        )
+        return f"Run({str(self.folder.path)!r}, {self.config.name}, {state})"
+
+
+def make_means(
+    config: Config, num_nodes: int, folder: RunFolder, device: torch.device
+) -> MeanEmbeddings | None:
+    """M, where the config says; None if gamma is 0."""
+    if config.energy.gamma == 0:
+        return None
+    settings = config.means
+    home: Any = (
+        folder.means if settings.means_home == "disk" else "host" if device.type == "cpu" else "device"
+    )
+    dtype = getattr(torch, settings.means_dtype)
+    return MeanEmbeddings(num_nodes, config.model.hidden, settings.rho, home=home, dtype=dtype).to(device)
+
+
+def load_run(
+    folder: str | Path,
+    *,
+    graph: Graph | None = None,
+    samples: SampleStore | None = None,
+    model: MuseGNN | None = None,
+    device: str | torch.device = "cpu",
+) -> Run:
+    """Open a run. What is not passed is found where it was, and compared by its digest."""
+    return Run(folder, graph=graph, samples=samples, model=model, device=device)
+
+
+def _joined(parts: list[Predictions], places: np.ndarray) -> Predictions:
+    """Rows of several batches, each batch ascending, in the order that was asked for."""
+    names = ("nodes", "classes", "probabilities", "error_bounds")
+    rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    order = np.argsort(rows["nodes"], kind="stable")[places]
+    return Predictions(**{name: values[order] for name, values in rows.items()})
+
+
+def _find_graph(facts: dict[str, Any]) -> Graph:
+    if facts["folder"] is not None:
+        return Graph.open(facts["folder"])
+    try:
+        return datasets.load(facts["name"])
+    except InputError as error:
+        raise StoreError(
+            f"The run was trained on {facts['name']!r}, a graph that was never saved. Pass it: graph=..."
+        ) from error

@@ -1,0 +1,257 @@
+"""`musegnn.train`: a graph, its samples and a model in, a run out."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from musegnn.errors import InputError, StoreError
+from musegnn.graph import Graph
+from musegnn.means.undo import UndoLog
+from musegnn.memory import Peak
+from musegnn.models import MuseGNN
+from musegnn.runs.run import Run, make_means
+from musegnn.sampling import SampleStore
+from musegnn.sampling.draws import split_nodes
+from musegnn.store.header import checksum
+from musegnn.training import checkpoint
+from musegnn.training.batches import Loader
+from musegnn.training.building import describe_model
+from musegnn.training.config import Config
+from musegnn.training.evaluation import evaluate
+from musegnn.training.folder import RunFolder
+from musegnn.training.forward import device_of
+from musegnn.training.loop import BEST, STATE, Listener, Trainer
+from musegnn.training.losses import check_learnable, class_weights_of, make_loss
+from musegnn.training.signals import stop_on_signals
+from musegnn.training.state import Position, State
+from musegnn.training.targets import check_targets, digest_of
+from musegnn.version import __version__
+
+
+def train(
+    graph: Graph,
+    store: SampleStore,
+    model: MuseGNN,
+    out: str | Path,
+    *,
+    labels: ArrayLike | None = None,
+    config: Config | None = None,
+    threads: int = 1,
+    checkpoint_seconds: float = 120.0,
+    resume: bool = False,
+    overwrite: bool = False,
+    listen: Listener = lambda event: None,
+    **settings: Any,
+) -> Run:
+    """Train a model on stored samples (algorithm 1) into a run folder; called again with `resume`, go on.
+
+        M, c <- 0;  each epoch, each sample s in a new order:
+            Y_s <- K descent steps from f(X_s), with mu_s = M_s;  Adam on sum_seeds D(g(Y_i), t_i)  (eq. 10)
+            M_s <- rho c/(c+1) M_s + ((1-rho) c + 1)/(c+1) Y_s,   c_s <- c_s + 1                    (eq. 9)
+
+    The same seed gives the same bits on the same machine, whatever the number of loader threads and however
+    often the run was killed and resumed.
+
+    Args:
+        graph: With features, labels and a split.
+        store: Samples of this graph; "train", and "valid" and "test" if it has them.
+        model: Trained in place, on the device it is on; in the end it has the best weights.
+        out: The run folder.
+        labels: In place of the graph's: a class number for each node, or a row of 0, 1 and NaN (loss="bce").
+        config: Settings to start from.
+        threads: That read samples and features ahead.
+        checkpoint_seconds: At most this much work is lost by a kill; 0 writes a checkpoint behind each step.
+        resume: Go on with the run at `out`, from its last checkpoint, inside the epoch.
+        overwrite: Replace a run at `out`.
+        listen: Called with each event of events.jsonl.
+        settings: Those of the tables means and training (`musegnn.training.config`), such as `epochs=20`.
+    """
+    if not isinstance(model, MuseGNN):
+        raise InputError(f"model must be a musegnn.MuseGNN, got {type(model).__name__}.")
+    store.check_graph(graph)
+    started = config or Config(name=graph.name, dataset=graph.name)
+    config, sizes = describe_model(model, started.with_settings(settings))
+    targets = check_targets(graph, labels, config.training.loss)
+    record = {
+        "musegnn": __version__,
+        "graph": {"digest": graph.digest, "name": graph.name, "folder": _folder(graph.stored)},
+        "samples": {"digest": store.digest, "folder": _folder(store.stored)},
+        "labels": None if labels is None else digest_of(targets),
+        "model": sizes,
+    }
+    with ExitStack() as stack:
+        peak = stack.enter_context(Peak())
+        folder = stack.enter_context(RunFolder(Path(out)))
+        if resume:
+            _check_same(folder, config, record)
+            finished = folder.result()
+            if finished is not None:
+                return Run(folder.path, graph=graph, samples=store, model=model, labels=labels)
+        else:
+            folder.create(config, record, overwrite=overwrite)
+        data = _Data(graph, store, targets, threads)
+        trainer = stack.enter_context(
+            _trainer(folder, config, model, data, resume, checkpoint_seconds, listen)
+        )
+        stack.enter_context(torch.random.fork_rng())
+        trainer.run()
+        _finish(trainer, data, peak, record)
+    return Run(Path(out), graph=graph, samples=store, model=model, labels=labels)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Where batches come from."""
+
+    graph: Graph
+    store: SampleStore
+    targets: np.ndarray
+    threads: int
+
+    def loader(self, split: str, device: torch.device) -> Loader | None:
+        """The batches of a split; None if the store has no samples of it or none of its seeds has a label."""
+        if split not in self.store or not len(self.store[split]):
+            return None
+        once = self.store.is_free and split != "train"
+        return Loader(
+            self.store[split], self.graph, self.targets, threads=self.threads, device=device, counts_once=once
+        )
+
+
+@contextmanager
+def _trainer(
+    folder: RunFolder,
+    config: Config,
+    model: MuseGNN,
+    data: _Data,
+    resume: bool,
+    checkpoint_seconds: float,
+    listen: Listener,
+) -> Iterator[Trainer]:
+    """All that a run needs, where it was stopped if it is resumed."""
+    device = device_of(model)
+    batches = data.loader("train", device)
+    if batches is None:
+        raise InputError(f"{data.store.stored.folder} has no training samples. Draw them: `muse sample`.")
+    check_learnable(_train_targets(data))
+    settings = config.training
+    weighs = settings.class_weights and settings.loss == "cross_entropy"
+    weights = class_weights_of(_train_targets(data), data.graph.num_classes) if weighs else None
+    loss = make_loss(
+        settings.loss,
+        class_weights=None if weights is None else weights.to(device, torch.float32),
+        label_smoothing=settings.label_smoothing,
+    )
+    means = make_means(config, data.graph.num_nodes, folder, device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+    state = State(model, optimizer, means, Position())
+    undo = (
+        UndoLog(means, folder.means / "undo.bin")
+        if means is not None and isinstance(means.home, Path)
+        else None
+    )
+    with stop_on_signals() as stop:
+        trainer = Trainer(
+            folder=folder,
+            config=config,
+            state=state,
+            train=batches,
+            valid=data.loader("valid", device),
+            loss=loss,
+            stop=stop,
+            undo=undo,
+            checkpoint_seconds=checkpoint_seconds,
+            listen=listen,
+        )
+        if resume and checkpoint.exists(folder.checkpoints, STATE):
+            tensors, facts = checkpoint.load(folder.checkpoints, STATE)
+            state.load(tensors, facts["position"])
+            if undo is not None:
+                undo.roll_back(state.position.step)
+            folder.rewind_events(facts["events"])
+        else:
+            listen(folder.log("start", epochs=settings.epochs, samples=len(batches), device=str(device)))
+            trainer.save()
+        try:
+            yield trainer
+        finally:
+            if undo is not None:
+                undo.close()
+
+
+def _train_targets(data: _Data) -> np.ndarray:
+    targets: np.ndarray = data.targets[split_nodes(data.graph, "train")]
+    return targets
+
+
+def _finish(trainer: Trainer, data: _Data, peak: Peak, record: dict[str, Any]) -> None:
+    """The best weights, what they reach, result.json."""
+    folder, config, state = trainer.folder, trainer.config, trainer.state
+    if checkpoint.exists(folder.checkpoints, BEST):
+        state.load_prediction(checkpoint.load(folder.checkpoints, BEST)[0])
+    else:
+        checkpoint.save(folder.checkpoints, BEST, state.prediction_tensors(), {"position": state.facts()})
+    found = {}
+    for split in ("valid", "test"):
+        loader = data.loader(split, device_of(state.model))
+        if loader is not None:
+            bounds = None if split == "test" else 1
+            found[split] = evaluate(
+                state.model, state.means, loader, config, bounds=bounds, label=f"Evaluating {split}"
+            )
+    trainer.save()
+    position = state.position
+    result: dict[str, Any] = {
+        "dataset": data.graph.name,
+        **{f"{split}_{name}": value for split, one in found.items() for name, value in one.metrics.items()},
+        "error_bound": max((one.error_bound for one in found.values()), default=0.0),
+        "epochs": position.epoch,
+        "best_epoch": position.best_epoch + 1,
+        "seconds": round(position.seconds, 2),
+        "peak_rss_mb": round(peak.bytes / 2**20, 1),
+        "seed": config.training.seed,
+        "parameters": sum(part.numel() for part in state.model.parameters()),
+        "threads": torch.get_num_threads(),
+        "device": str(device_of(state.model)),
+        "expected": config.expected,
+        **{key: record[key] for key in ("graph", "samples", "musegnn")},
+    }
+    trainer.listen(folder.log("end", **{k: v for k, v in result.items() if isinstance(v, int | float | str)}))
+    checkpoint.write_json(folder.path / "result.json", result)
+
+
+def _check_same(folder: RunFolder, config: Config, record: dict[str, Any]) -> None:
+    """Refuse to go on with another graph, other samples, labels or settings."""
+    before = folder.record()
+    for part in ("graph", "samples"):
+        was, now = before[part]["digest"], record[part]["digest"]
+        if was != now:
+            raise StoreError(
+                f"{folder.path} was trained with the {part} {was[:12]}, now they are {now[:12]}. "
+                "Resume with those it began with, or begin a new run."
+            )
+    if before["labels"] != record["labels"]:
+        raise StoreError(f"{folder.path} was trained with other labels. Pass those it began with.")
+    was_config = folder.config()
+    if checksum({"config": was_config.to_toml()}) != checksum({"config": config.to_toml()}):
+        raise StoreError(
+            f"{folder.path} was begun with other settings ({_first_difference(was_config, config)}). "
+            "Resume without changing them, or begin a new run."
+        )
+
+
+def _first_difference(was: Config, now: Config) -> str:
+    pairs = zip(was.to_toml().splitlines(), now.to_toml().splitlines(), strict=False)
+    old, new = next(((a, b) for a, b in pairs if a != b), ("", ""))
+    return f"{old.split('  #')[0]}, now {new.split('  #')[0]}"
+
+
+def _folder(stored: Any) -> str | None:
+    return None if stored is None else os.fspath(stored.folder)

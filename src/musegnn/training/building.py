@@ -1,0 +1,61 @@
+"""A model from its settings, and the settings of a model."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+
+from musegnn.models import MLP, MuseGNN
+from musegnn.training.config import Config, EnergyConfig, ModelConfig
+from musegnn.unfolding import Energy
+from musegnn.unfolding.penalty import PENALTIES
+
+
+def build_model(config: Config, in_dim: int, out_dim: int) -> MuseGNN:
+    """The model of a config; its weights are a function of the seed."""
+    energy = Energy(**asdict(config.energy))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.training.seed)
+        return MuseGNN(in_dim, out_dim, energy=energy, **asdict(config.model))
+
+
+def describe_model(model: MuseGNN, config: Config) -> tuple[Config, dict[str, int] | None]:
+    """The config with the settings of this model, and its sizes; None if no config can say what it is."""
+    energy, f, g = model.energy, model.f, model.g
+    if type(model) is not MuseGNN or type(energy) is not Energy or energy.learned():
+        return config, None
+    prox = next((name for name, penalty in PENALTIES.items() if penalty == energy.penalty), None)
+    if prox is None or type(f) is not MLP or type(g) is not MLP:
+        return config, None
+    described = replace(
+        config,
+        energy=EnergyConfig(
+            lambda_=float(energy.lambda_),
+            gamma=float(energy.gamma),
+            laplacian=energy.laplacian,
+            prox=prox,  # type: ignore[arg-type]
+            precondition=energy.precondition,
+        ),
+        model=ModelConfig(
+            hidden=f.widths[-1],
+            steps=model.steps,
+            alpha=model.alpha,
+            layers=len(f.widths) - 1,
+            output_layers=len(g.widths) - 1,
+            dropout=max(_dropout(f), _dropout(g)),
+            input_dropout=f.input_dropout.p,
+            skip=f.skip is not None,
+        ),
+    )
+    sizes = {"in_dim": f.widths[0], "out_dim": g.widths[-1]}
+    twin = build_model(described, **sizes)
+    same = str(twin) == str(model) and _shapes(twin) == _shapes(model)
+    return (described, sizes) if same else (config, None)
+
+
+def _dropout(mlp: MLP) -> float:
+    return max((float(part.p) for part in mlp.layers if isinstance(part, torch.nn.Dropout)), default=0.0)
+
+
+def _shapes(model: MuseGNN) -> dict[str, Any]:
+    return {name: tuple(part.shape) for name, part in model.state_dict().items()}

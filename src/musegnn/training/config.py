@@ -1,0 +1,276 @@
+"""What a run is: every setting with its default, its range and a line about it; to and from TOML.
+
+Names are unique over all tables, so that `--set gamma=0.5` needs no table.
+"""
+
+import difflib
+import json
+import math
+import tomllib
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, field, fields, replace
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from musegnn.errors import InputError
+from musegnn.sampling.base import Sampler
+from musegnn.sampling.catalog import SAMPLERS, make
+
+
+def _setting(default: Any, about: str, *, low: float = -math.inf, high: float = math.inf) -> Any:
+    """A field with its line and the numbers it may be, both ends included."""
+    metadata = {"about": about, "low": low, "high": high}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+_ABOVE_ZERO = math.ulp(0.0)
+_BELOW_ONE = math.nextafter(1.0, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """How the samples are drawn."""
+
+    sampler: str = _setting("ShadowKHop", "one of the samplers of docs/sampling.md")
+    settings: dict[str, Any] = _setting(
+        {"fanouts": [10, 5]}, "of the sampler; in TOML and with --set by their own names"
+    )
+    batch_size: int = _setting(1000, "seeds in a sample", low=1)
+    sample_seed: int = _setting(0, "another seed draws other samples", low=0)
+
+    def build(self) -> Sampler:
+        """The sampler."""
+        return make(self.sampler, self.settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergyConfig:
+    """The energy (eq. 4)."""
+
+    lambda_: float = _setting(1.0, "weight of the smoothness", low=0)
+    gamma: float = _setting(0.0, "weight of the means; 0 trains without M", low=0, high=1e6)
+    laplacian: Literal["normalized", "combinatorial"] = _setting("normalized", "L_s")
+    prox: Literal["none", "relu", "l1", "nonnegative_l1", "group", "box"] = _setting(
+        "relu", "the penalty zeta"
+    )
+    precondition: Literal["none", "jacobi", "authors"] = _setting("none", "of the steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """f, K steps, g."""
+
+    hidden: int = _setting(512, "d, the width of f, of the embeddings and of g", low=1)
+    steps: int = _setting(8, "K", low=0)
+    alpha: float | Literal["auto"] = _setting("auto", "step size", low=_ABOVE_ZERO)
+    layers: int = _setting(3, "of f", low=1)
+    output_layers: int = _setting(3, "of g", low=1)
+    dropout: float = _setting(0.0, "in f and g, behind each ReLU", low=0, high=_BELOW_ONE)
+    input_dropout: float = _setting(0.0, "of the features", low=0, high=_BELOW_ONE)
+    skip: bool = _setting(False, "one Linear past f, and one past g")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeansConfig:
+    """M (eq. 9)."""
+
+    rho: float = _setting(0.9, "how much of the past is kept", low=0, high=1)
+    unseen: Literal["zero", "mask"] = _setting(
+        "zero", "nodes without an embedding so far are drawn to 0 (the paper), or not drawn"
+    )
+    means_home: Literal["memory", "disk"] = _setting(
+        "memory", "where M lies; disk: a mapped file in the run folder, for M larger than memory"
+    )
+    means_dtype: Literal["float32", "bfloat16"] = _setting("float32", "of M")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """Loss, optimizer, and when to stop."""
+
+    epochs: int = _setting(20, "passes over all training samples", low=1)
+    lr: float = _setting(1e-3, "of Adam", low=_ABOVE_ZERO)
+    weight_decay: float = _setting(0.0, "of Adam", low=0)
+    schedule: Literal["constant", "cosine", "linear"] = _setting("constant", "of lr; the others end at 0")
+    warmup: int = _setting(0, "steps over which lr rises from 0", low=0)
+    clip: float = _setting(0.0, "largest norm of the gradient; 0 does not clip", low=0)
+    loss: Literal["cross_entropy", "bce"] = _setting("cross_entropy", "bce: several labels for each node")
+    class_weights: bool = _setting(False, "rare classes weigh more, as 1 / their number of training nodes")
+    label_smoothing: float = _setting(0.0, "of the cross-entropy", low=0, high=1)
+    metric: Literal["accuracy", "macro_f1", "roc_auc"] = _setting(
+        "accuracy", "chooses the best epoch on the validation nodes"
+    )
+    patience: int = _setting(0, "epochs without a better one after which to stop; 0 never stops", low=0)
+    evaluate_every: int = _setting(1, "epochs between two looks at the validation nodes", low=1)
+    precision: Literal["float32", "bfloat16"] = _setting("float32", "of f and g; the steps are in float32")
+    update_means: bool = _setting(False, "M also changes during evaluation, as in the authors' code")
+    seed: int = _setting(0, "of weights, dropout and order", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All of it, and what came of it elsewhere."""
+
+    name: str = "run"
+    about: str = ""
+    dataset: str = ""
+    """A name of `musegnn.datasets.CATALOG`; empty where the graph is given as a folder."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of the dataset."""
+    sampling: SamplingConfig = SamplingConfig()
+    energy: EnergyConfig = EnergyConfig()
+    model: ModelConfig = ModelConfig()
+    means: MeansConfig = MeansConfig()
+    training: TrainingConfig = TrainingConfig()
+    expected: dict[str, Any] = field(default_factory=dict)
+    """`test_accuracy` or `valid_accuracy`, `spread`, `source`."""
+
+    def __post_init__(self) -> None:
+        for table in TABLES:
+            part = getattr(self, table)
+            for setting in fields(part):
+                _check(setting, getattr(part, setting.name), _hint(part, setting.name))
+        self.sampling.build()
+        if self.training.update_means and self.means.means_home == "disk":
+            raise InputError(
+                "update_means=true needs means_home='memory'; got 'disk'. Leave M alone in evaluation."
+            )
+
+    def with_settings(self, settings: dict[str, Any]) -> "Config":
+        """With some settings changed, by name; an unknown one is answered with the nearest."""
+        places = {setting.name: table for table, setting in settings_of_tables()}
+        parts: dict[str, dict[str, Any]] = {}
+        own = dict(self.sampling.settings)
+        sampler = settings.get("sampler", self.sampling.sampler)
+        if sampler != self.sampling.sampler:
+            own = {}
+        for name, value in settings.items():
+            if name in places and name != "settings":
+                parts.setdefault(places[name], {})[name] = value
+            elif name in _sampler_settings(sampler):
+                own[name] = value
+            else:
+                raise InputError(_unknown(name, [*places, *_sampler_settings(sampler)]))
+        parts.setdefault("sampling", {})["settings"] = own
+        return replace(self, **{table: replace(getattr(self, table), **new) for table, new in parts.items()})
+
+    @classmethod
+    def from_toml(cls, text: str, where: str) -> "Config":
+        """Read a recipe or the `config.toml` of a run."""
+        try:
+            body = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"{where} is not TOML: {error}.") from error
+        known = {setting.name for setting in fields(cls)}
+        settings: dict[str, Any] = {}
+        plain: dict[str, Any] = {}
+        for name, value in body.items():
+            if name not in known:
+                raise InputError(f"{where}: {_unknown(name, sorted(known))}")
+            if name in TABLES:
+                names = {setting.name for setting in fields(TABLES[name])}
+                for key in value if name != "sampling" else ():
+                    if key not in names:
+                        raise InputError(f"{where}: [{name}] {_unknown(key, sorted(names))}")
+                settings |= value
+            else:
+                plain[name] = value
+        try:
+            return cls(**plain).with_settings(settings)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+
+    def to_toml(self) -> str:
+        """Every setting, each behind its line."""
+        lines = [f"{name} = {_spell(getattr(self, name))}" for name in ("name", "about", "dataset")]
+        tables = {"options": self.options, "expected": self.expected}
+        for table in TABLES:
+            lines += ["", f"[{table}]"]
+            part = getattr(self, table)
+            for setting in fields(part):
+                if setting.name == "settings":
+                    lines += [f"{name} = {_spell(value)}" for name, value in part.settings.items()]
+                else:
+                    about = setting.metadata["about"]
+                    lines.append(f"{setting.name} = {_spell(getattr(part, setting.name))}  # {about}")
+        for table, values in tables.items():
+            if values:
+                lines += ["", f"[{table}]", *(f"{name} = {_spell(value)}" for name, value in values.items())]
+        return "\n".join(lines) + "\n"
+
+
+TABLES: dict[str, type[Any]] = {
+    "sampling": SamplingConfig,
+    "energy": EnergyConfig,
+    "model": ModelConfig,
+    "means": MeansConfig,
+    "training": TrainingConfig,
+}
+
+
+def settings_of_tables() -> Iterator[tuple[str, Field[Any]]]:
+    """Every setting with its table."""
+    for table, kind in TABLES.items():
+        for setting in fields(kind):
+            yield table, setting
+
+
+def _sampler_settings(sampler: str) -> list[str]:
+    found = next((kind for name, kind in SAMPLERS.items() if name.lower() == str(sampler).lower()), None)
+    return [] if found is None else [part.name for part in fields(found) if part.init]  # type: ignore[arg-type]
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}."
+    return f"there is no setting {name!r}. {hint}"
+
+
+def _hint(part: Any, name: str) -> Any:
+    return get_type_hints(type(part))[name]
+
+
+def _check(setting: "Field[Any]", value: Any, hint: Any) -> None:
+    """The type, the choices and the range."""
+    low, high = setting.metadata["low"], setting.metadata["high"]
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    if value in choices and not isinstance(value, bool):
+        return
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if bool in kinds and isinstance(value, bool):
+        return
+    if str in kinds and isinstance(value, str):
+        return
+    if dict in (get_origin(kind) for kind in kinds) and isinstance(value, dict):
+        return
+    is_whole = is_number and float(value).is_integer()
+    if is_number and ((int in kinds and is_whole) or float in kinds) and low <= value <= high:
+        return
+    raise InputError(f"{setting.name} must be {_allowed(kinds, choices, low, high)}; got {value!r}.")
+
+
+def _allowed(kinds: tuple[Any, ...], choices: list[Any], low: float, high: float) -> str:
+    words = [repr(choice) for choice in choices]
+    if bool in kinds:
+        words.append("true or false")
+    if str in kinds:
+        words.append("a text")
+    if int in kinds or float in kinds:
+        noun = "a whole number" if int in kinds else "a number"
+        limits = [f"above {0}" if low == _ABOVE_ZERO else f"at least {low:g}"] if low > -math.inf else []
+        if high < math.inf:
+            limits.append("below 1" if high == _BELOW_ONE else f"at most {high:g}")
+        words.append(" ".join([noun, " and ".join(limits)]).strip())
+    return " or ".join(words)
+
+
+def _spell(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_spell(part)}" for name, part in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_spell(part) for part in value) + "]"
+    return json.dumps(value)

@@ -1,0 +1,88 @@
+"""Evaluation: the same pipeline on other samples, M read-only, so that twice gives the same answer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from musegnn.means import MeanEmbeddings
+from musegnn.models import MuseGNN
+from musegnn.progress import progress
+from musegnn.training.batches import Batch, Loader
+from musegnn.training.config import Config
+from musegnn.training.forward import classify, device_of, embed, gather_means, traced
+from musegnn.training.metrics import ScoreBook
+from musegnn.unfolding.penalty import Rows
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was found on the seeds of a split."""
+
+    metrics: dict[str, float]
+    num_labeled: int
+    error_bound: float
+    """The largest bound of |Y - Y*|_F / |Y|_F over the samples that were looked at for it."""
+    energies: list[float] = field(default_factory=list)
+    """E(Y^0), ..., E(Y^K) on the first sample."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A batch with what the model makes of it."""
+
+    batch: Batch
+    Y: Rows
+    logits: Tensor
+    error_bound: float | None
+    energies: list[float]
+
+
+@torch.no_grad()
+def score(
+    model: MuseGNN,
+    means: MeanEmbeddings | None,
+    loader: Loader,
+    config: Config,
+    *,
+    bounds: int | None = None,
+    indices: range | list[int] | None = None,
+) -> Iterator[Scored]:
+    """Batch by batch; `bounds` of them with an error bound, all if None, which takes about twice the time."""
+    model.eval()
+    precision = config.training.precision
+    for number, batch in enumerate(loader.batches(range(len(loader)) if indices is None else indices)):
+        mu, seen = gather_means(means, batch, config.means.unseen, device_of(model))
+        if bounds is None or number < bounds:
+            # The curve of the first sample; of the others the last step, which is all that a bound takes.
+            trace = traced(model, batch, mu, seen, steps=None if number == 0 else 1)
+            Y, bound = trace.Y, trace.error_bound / max(float(trace.Y.norm()), 1e-30)
+            energies = trace.energies.tolist()
+        else:
+            Y, bound, energies = embed(model, batch, mu, seen, precision=precision), None, []
+        yield Scored(batch, Y, classify(model, batch, Y, precision=precision).cpu(), bound, energies)
+
+
+def evaluate(
+    model: MuseGNN,
+    means: MeanEmbeddings | None,
+    loader: Loader,
+    config: Config,
+    *,
+    bounds: int | None = 1,
+    update: bool = False,
+    label: str = "Evaluating",
+) -> Evaluation:
+    """Metrics over all seeds of a loader. `update` moves M as well, as the authors' code does."""
+    book = ScoreBook(("accuracy", "macro_f1", config.training.metric))
+    largest, energies = 0.0, list[float]()
+    with progress(label, len(loader), unit="samples") as advance:
+        for found in score(model, means, loader, config, bounds=bounds):
+            book.add(found.logits, found.batch.targets)
+            if update and means is not None:
+                means.update(found.batch.sample.node_ids, found.Y)
+            largest = max(largest, found.error_bound or 0.0)
+            energies = energies or found.energies
+            advance(1)
+    return Evaluation(book.metrics(), book.num_labeled, largest, energies)

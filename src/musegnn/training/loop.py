@@ -1,0 +1,207 @@
+"""Algorithm 1, resumable: all that happens is a function of the settings, the data and the step's number."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from musegnn.errors import DivergenceError, InputError
+from musegnn.means.undo import UndoLog
+from musegnn.memory import anonymous_memory
+from musegnn.progress import progress
+from musegnn.training import checkpoint
+from musegnn.training.batches import Batch, Loader
+from musegnn.training.config import Config
+from musegnn.training.evaluation import Evaluation, evaluate
+from musegnn.training.folder import RunFolder
+from musegnn.training.forward import classify, device_of, embed, gather_means
+from musegnn.training.schedule import epoch_order, learning_rate, step_seed
+from musegnn.training.signals import Stop
+from musegnn.training.state import State
+
+STATE, BEST = "state", "best"
+Listener = Callable[[dict[str, Any]], None]
+"""Told of every event that is written to events.jsonl."""
+
+
+@dataclass
+class Trainer:
+    """What stays the same from step to step."""
+
+    folder: RunFolder
+    config: Config
+    state: State
+    train: Loader
+    valid: Loader | None
+    loss: Callable[[Tensor, Tensor], Tensor]
+    stop: Stop
+    undo: UndoLog | None = None
+    checkpoint_seconds: float = 120.0
+    listen: Listener = lambda event: None
+
+    def __post_init__(self) -> None:
+        self._saved = self._began = time.monotonic()
+
+    def run(self) -> None:
+        """All epochs that are left."""
+        settings, position = self.config.training, self.state.position
+        while position.epoch < settings.epochs and not position.is_done:
+            self._epoch()
+            self._end_epoch()
+        position.is_done = True
+        self.save()
+
+    def _epoch(self) -> None:
+        """One pass over all samples, from the batch on where the state is."""
+        position, started, waited = self.state.position, time.monotonic(), self.train.waited
+        order = epoch_order(len(self.train), seed=self.config.training.seed, epoch=position.epoch)
+        before, total = position.epoch_seconds, len(order)
+        label = f"Epoch {position.epoch + 1}/{self.config.training.epochs}"
+        with progress(label, total, unit="samples", done=position.batch) as advance:
+            for batch in self.train.batches(order[position.batch :]):
+                self.step(batch)
+                position.batch += 1
+                position.epoch_seconds = before + time.monotonic() - started
+                share = (self.train.waited - waited) / max(time.monotonic() - started, 1e-9)
+                advance(1, f"loss {self._mean_loss():.3f}, {100 * share:.0f} % waiting for data")
+                if self.stop.is_asked:
+                    self.save()
+                    raise KeyboardInterrupt
+                if time.monotonic() - self._saved >= self.checkpoint_seconds:
+                    self.save()
+        self._share = (self.train.waited - waited) / max(time.monotonic() - started, 1e-9)
+
+    def step(self, batch: Batch) -> None:
+        """Lines 4 to 10 of algorithm 1: mu, Z, K steps, the loss of the seeds, Adam, then M and c."""
+        state, settings, position = self.state, self.config.training, self.state.position
+        total = settings.epochs * len(self.train)
+        torch.manual_seed(step_seed(settings.seed, position.step))
+        lr = learning_rate(
+            position.step, total=total, lr=settings.lr, schedule=settings.schedule, warmup=settings.warmup
+        )
+        for group in state.optimizer.param_groups:
+            group["lr"] = lr
+        state.model.train()
+        with _told_where(batch, position.epoch, self.config):
+            mu, seen = gather_means(state.means, batch, self.config.means.unseen, device_of(state.model))
+            Y = embed(state.model, batch, mu, seen, precision=settings.precision)
+            logits = classify(state.model, batch, Y, precision=settings.precision)
+            targets = batch.targets.to(logits.device, non_blocking=True)
+            loss = self.loss(logits, targets)
+            value = float(loss.detach())
+            if not math.isfinite(value):
+                raise DivergenceError(f"The loss is {value}. Take a smaller lr (--set lr=...), or clip.")
+            state.optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            if settings.clip > 0:
+                nn.utils.clip_grad_norm_(state.model.parameters(), settings.clip)
+            state.optimizer.step()
+            if state.means is not None:
+                if self.undo is not None:
+                    self.undo.note(position.step, batch.sample.node_ids)
+                state.means.update(batch.sample.node_ids, Y.detach())
+        self._count(value, logits.detach(), targets)
+        position.step += 1
+
+    def save(self) -> None:
+        """A checkpoint to go on from."""
+        position = self.state.position
+        now = time.monotonic()
+        position.seconds += now - self._began
+        self._began = now
+        if self.undo is not None and self.state.means is not None:
+            self.state.means.flush()
+        facts = {"position": self.state.facts(), "events": self.folder.events_size()}
+        checkpoint.save(self.folder.checkpoints, STATE, self.state.tensors(), facts)
+        if self.undo is not None:
+            self.undo.clear()
+        self._saved = time.monotonic()
+
+    def _end_epoch(self) -> None:
+        """Look at the validation nodes, keep what is best, write down what happened."""
+        state, settings, position = self.state, self.config.training, self.state.position
+        found = None
+        is_last = position.epoch + 1 == settings.epochs
+        if self.valid is not None and (is_last or (position.epoch + 1) % settings.evaluate_every == 0):
+            found = evaluate(state.model, state.means, self.valid, self.config, update=settings.update_means)
+            better = found.metrics.get(settings.metric)
+            if better is not None and (position.best is None or better > position.best):
+                position.best, position.best_epoch = better, position.epoch
+                checkpoint.save(
+                    self.folder.checkpoints, BEST, state.prediction_tensors(), {"position": state.facts()}
+                )
+        event = self._event(found)
+        position.begin_epoch()
+        if (
+            settings.patience
+            and position.best is not None
+            and position.epoch - 1 - position.best_epoch >= settings.patience
+        ):
+            position.is_done = True
+        self.listen(self.folder.log("epoch", **event))
+
+    def _event(self, found: Evaluation | None) -> dict[str, Any]:
+        position = self.state.position
+        seconds = position.epoch_seconds
+        event: dict[str, Any] = {
+            "epoch": position.epoch + 1,
+            "step": position.step,
+            "loss": self._mean_loss(),
+            "train_accuracy": position.num_correct / max(position.num_labeled, 1),
+            "lr": self.state.optimizer.param_groups[0]["lr"],
+            "seconds": round(seconds, 3),
+            "samples_per_second": round(len(self.train) / max(seconds, 1e-9), 3),
+            "waited": round(self._share, 4),
+            "rss_mb": round(anonymous_memory() / 2**20, 1),
+        }
+        if found is not None:
+            event |= {f"valid_{name}": value for name, value in found.metrics.items()}
+            event |= {"energies": found.energies, "error_bound": found.error_bound}
+            event["best_epoch"] = position.best_epoch + 1
+        return event
+
+    def _count(self, loss: float, logits: Tensor, targets: Tensor) -> None:
+        position = self.state.position
+        if targets.ndim == 2:
+            known = ~targets.isnan()
+            correct = ((logits > 0) == (targets > 0.5)) & known
+        else:
+            known = targets >= 0
+            correct = (logits.argmax(dim=1) == targets) & known
+        position.loss_sum += loss
+        position.num_labeled += int(known.sum())
+        position.num_correct += int(correct.sum())
+
+    def _mean_loss(self) -> float:
+        return self.state.position.loss_sum / max(self.state.position.batch, 1)
+
+
+@contextmanager
+def _told_where(batch: Batch, epoch: int, config: Config) -> Iterator[None]:
+    """What goes wrong in a step is said with the sample and the epoch it went wrong in."""
+    where = f"Epoch {epoch + 1}, training sample {batch.index}"
+    try:
+        yield
+    except DivergenceError as error:
+        raise DivergenceError(
+            f"{where}: {error} The last checkpoint is kept.", step=error.step, energy=error.energy
+        ) from error
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise InputError(
+            f"{where}: out of memory with {batch.sample.num_nodes:,} nodes, hidden={config.model.hidden} and "
+            f"steps={config.model.steps}. Lower batch_size or fanouts (smaller samples), or hidden; "
+            "with gamma > 0 and M too large for memory, --set means_home=disk."
+        ) from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on the CPU or on a GPU."""
+    words = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(word in str(error).lower() for word in words)
