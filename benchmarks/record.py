@@ -33,11 +33,14 @@ def commit() -> str:
     return done.stdout.strip() + "-dirty" * bool(changed)
 
 
-def record(figures: list[dict[str, object]], command: str) -> None:
-    """Put figures (name, data, value, unit) into results.json, in place of older ones of that data."""
+def record(figures: list[dict[str, object]], command: str, measured_on: str | None = None) -> None:
+    """Put figures (name, data, value, unit) into results.json, in place of older ones of that data.
+
+    They were measured on this machine unless `measured_on` says otherwise.
+    """
     origin = {
         "command": command,
-        "hardware": hardware(),
+        "hardware": measured_on or hardware(),
         "commit": commit(),
         "date": date.today().isoformat(),
     }

@@ -16,8 +16,9 @@ from musegnn.graph import Graph
 from musegnn.means.undo import UndoLog
 from musegnn.memory import Peak
 from musegnn.models import MuseGNN
+from musegnn.runs.evaluation import sampler_of
 from musegnn.runs.run import Run, make_means
-from musegnn.sampling import SampleStore
+from musegnn.sampling import Draws, SampleStore
 from musegnn.sampling.draws import split_nodes
 from musegnn.store.header import checksum
 from musegnn.training import checkpoint
@@ -29,6 +30,7 @@ from musegnn.training.folder import RunFolder
 from musegnn.training.forward import device_of
 from musegnn.training.loop import BEST, STATE, Listener, Trainer
 from musegnn.training.losses import check_learnable, class_weights_of, make_loss
+from musegnn.training.schedule import step_seed
 from musegnn.training.signals import stop_on_signals
 from musegnn.training.state import Position, State
 from musegnn.training.targets import check_targets, digest_of
@@ -96,7 +98,7 @@ def train(
                 return Run(folder.path, graph=graph, samples=store, model=model, labels=labels)
         else:
             folder.create(config, record, overwrite=overwrite)
-        data = _Data(graph, store, targets, threads)
+        data = _Data(graph, store, targets, threads, config.sampling.online)
         trainer = stack.enter_context(
             _trainer(folder, config, model, data, resume, checkpoint_seconds, listen)
         )
@@ -114,15 +116,27 @@ class _Data:
     store: SampleStore
     targets: np.ndarray
     threads: int
+    online: bool
 
     def loader(self, split: str, device: torch.device) -> Loader | None:
         """The batches of a split; None if the store has no samples of it or none of its seeds has a label."""
         if split not in self.store or not len(self.store[split]):
             return None
-        once = self.store.is_free and split != "train"
         return Loader(
-            self.store[split], self.graph, self.targets, threads=self.threads, device=device, counts_once=once
+            self.store[split],
+            self.graph,
+            self.targets,
+            threads=self.threads,
+            device=device,
+            counts_once=self.store.is_free and split != "train",
+            fresh=self._draws if self.online and split == "train" else None,
         )
+
+    def _draws(self, epoch: int) -> Draws:
+        """The training samples of an epoch, drawn for it alone."""
+        store = self.store
+        seed = step_seed(store.seed, epoch)
+        return Draws(self.graph, sampler_of(store), "train", batch_size=store.batch_size or 1000, seed=seed)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -47,6 +47,7 @@ class Loader:
         threads: int = 1,
         device: torch.device | None = None,
         counts_once: bool = False,
+        fresh: Callable[[int], Samples] | None = None,
     ) -> None:
         if graph.features is None:
             raise InputError(f"{graph.name} has no features, which f needs. Import it with features.")
@@ -55,11 +56,18 @@ class Loader:
         self.device = device or torch.device("cpu")
         self.counts_once = counts_once
         """Whether a seed that an earlier sample had is left out of the targets: for samplers that repeat."""
+        self.fresh = fresh
+        """The samples of an epoch, where each epoch has its own."""
         self.waited = 0.0
         """Seconds that the caller waited for batches."""
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """From now on the samples of this epoch."""
+        if self.fresh is not None:
+            self.samples = self.fresh(epoch)
 
     def batches(self, order: Sequence[int] | Integer[np.ndarray, " samples"]) -> Iterator[Batch]:
         """The batches of these samples, in this order."""

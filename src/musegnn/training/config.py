@@ -39,6 +39,7 @@ class SamplingConfig:
     )
     batch_size: int = _setting(1000, "seeds in a sample", low=1)
     sample_seed: int = _setting(0, "another seed draws other samples", low=0)
+    online: bool = _setting(False, "draw fresh training samples in each epoch, store none of them")
 
     def build(self) -> Sampler:
         """The sampler."""

@@ -59,6 +59,7 @@ class Trainer:
     def _epoch(self) -> None:
         """One pass over all samples, from the batch on where the state is."""
         position, started, waited = self.state.position, time.monotonic(), self.train.waited
+        self.train.begin_epoch(position.epoch)
         order = epoch_order(len(self.train), seed=self.config.training.seed, epoch=position.epoch)
         before, total = position.epoch_seconds, len(order)
         label = f"Epoch {position.epoch + 1}/{self.config.training.epochs}"
