@@ -115,11 +115,28 @@ def weights(subgraph: Subgraph) -> tuple[Tensor, Tensor, Tensor]:
     return rows, subgraph["indices"], scale[rows] * scale[subgraph["indices"]]
 
 
+class Messages(torch.autograd.Function):
+    """Gather the rows, multiply each by its edge's weight, add up.
+
+    By autograd alone `index_add` would keep the messages of each step, 13 GB of them; DGL's call keeps none.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, Y: Tensor, rows: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, columns, values)
+        return torch.zeros_like(Y).index_add_(0, rows, Y.index_select(0, columns).mul_(values))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        rows, columns, values = ctx.saved_tensors
+        return Messages.apply(gradient, columns, rows, values), None, None, None
+
+
 def messages(subgraph: Subgraph, dtype: torch.dtype = torch.float32) -> Product:
-    """Gather the rows, multiply each by its edge's weight, add up: message passing, written in torch."""
+    """Message passing, written in torch."""
     rows, columns, values = weights(subgraph)
     values = values.to(dtype)[:, None]
-    return lambda Y: torch.zeros_like(Y).index_add(0, rows, Y.index_select(0, columns) * values)
+    return lambda Y: Messages.apply(Y, rows, columns, values)
 
 
 def sparse(subgraph: Subgraph, dtype: torch.dtype = torch.float32) -> Product:

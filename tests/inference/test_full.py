@@ -1,5 +1,6 @@
 """Descent in mapped files is that of `model.embed` in memory, whatever the blocks and the bands are."""
 
+import errno
 import gc
 import os
 import resource
@@ -198,6 +199,27 @@ def test_the_minimum_is_within_the_bound(prox, precondition, gamma, tmp_path, mo
         assert float((made.Y.double() - best).norm()) <= made.error_bound
         assert trace.error_bound / 1.05 <= made.error_bound <= trace.error_bound * (1 + 1e-4)
         assert made.alpha == pytest.approx(trace.alpha, rel=1e-6)
+
+
+@pytest.mark.parametrize("alpha", ["auto", 1.3])
+def test_the_bound_of_the_authors_steps(alpha, tmp_path):
+    """Which are no gradient steps, and do not go to the minimum."""
+    graph, energy = graph_of(), Energy(2.0, 0.7, precondition="authors")
+    model, means = model_of(energy, alpha=alpha), means_of()
+    _, Z, mu, _ = in_memory(model, graph, means)
+    made = embed_graph(model, graph, means, tmp_path, bound=True)
+    best = musegnn.solve(Z.double(), graph, energy, mu.double())
+    distance = float((made.Y.double() - best).norm())
+    assert distance <= made.error_bound <= 20 * distance
+    assert energy.precondition == "authors"
+
+
+def test_the_bound_of_a_step_that_is_watched(tmp_path):
+    graph, alpha = DESCENDING
+    model = model_of(Energy(2.0, 0.0, "combinatorial"), 4, alpha=alpha)
+    made = watched(lambda: embed_graph(model, graph, None, tmp_path, bound=True))
+    trace = watched(lambda: in_memory(model, graph, trace=True)[0])
+    assert made.error_bound == pytest.approx(trace.error_bound, rel=0.05)
 
 
 def test_the_bound_of_many_steps_is_that_of_rounding(tmp_path):
@@ -407,6 +429,35 @@ def test_a_disk_that_is_too_small(tmp_path, monkeypatch):
         embed_graph(model, graph, None, tmp_path)
 
 
+def test_space_is_taken_before_it_is_written_to(tmp_path, monkeypatch):
+    """A hole in a file would be a SIGBUS when the disk is full; whichever file it is, nothing stays."""
+    graph, model, sizes, room = graph_of(), model_of(), [], []
+    taken = os.posix_fallocate
+
+    def limited(file, start, size):
+        if len(sizes) == len(room):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sizes.append(size)
+        taken(file, start, size)
+
+    monkeypatch.setattr(scratch.os, "posix_fallocate", limited)
+    few_columns(monkeypatch, 4)
+    for _ in range(6):
+        with pytest.raises(StoreError, match=r"^The disk is full .* Nothing was kept\. Free some space"):
+            embed_graph(model, graph, None, tmp_path, bound=True, keep=True)
+        gc.collect()
+        assert not [*tmp_path.iterdir()]
+        assert deleted_files(tmp_path) == 0
+        room.append("for one file more")
+        sizes.clear()
+    monkeypatch.setattr(scratch, "free_bytes", lambda folder: 4 * N * (2 * DIM + 4 + 3 * 4))
+    embed_graph(model, graph, None, tmp_path, bound=True)
+    assert sum(sizes) == 4 * N * (2 * DIM + 4 + 3 * 4)
+    monkeypatch.setattr(scratch, "free_bytes", lambda folder: 4 * N * (2 * DIM + 4 + 3 * 4) - 1)
+    with pytest.raises(StoreError, match="are free"):
+        embed_graph(model, graph, None, tmp_path, bound=True)
+
+
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("prox", ["relu", "group"])
 def test_a_disk_that_is_full(prox, keep, tmp_path):
@@ -473,7 +524,7 @@ def embed(name):
     graph = Graph.open(folder / name)
     means = MeanEmbeddings(graph.num_nodes, dim, home=folder / (name + " means"), dtype=torch.bfloat16)
     full.total_memory = lambda: 2 * 3 * 4 * graph.num_nodes * dim // 2
-    return full.embed_graph(model, graph, means, folder, unseen="mask", block_rows=10_000, bound=True)
+    return full.embed_graph(model, graph, means, folder, unseen="mask", block_rows=2000, bound=True)
 embed("small")
 before = anonymous_memory()
 watcher = threading.Thread(target=watch)
@@ -501,4 +552,4 @@ def test_memory_does_not_hold_a_matrix(tmp_path):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 200_000 * dim * 4 * 0.75
+    assert int(done.stdout) < 200_000 * dim * 4

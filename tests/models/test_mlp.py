@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from musegnn import MLP
+from musegnn.models.dropout import Dropout
 
 
 def by_hand(mlp, x, *, skip=False):
@@ -36,10 +37,8 @@ def test_it_is_the_formula(widths, skip):
 @pytest.mark.parametrize("widths", [[4, 3], [4, 6, 5, 3]])
 def test_dropout_is_behind_each_relu_and_nowhere_else(widths):
     mlp = MLP(widths, dropout=0.3, input_dropout=0.4)
-    assert [type(module) for module in mlp.layers] == [nn.Linear] + [nn.ReLU, nn.Dropout, nn.Linear] * (
-        len(widths) - 2
-    )
-    shares = [module.p for module in mlp.modules() if isinstance(module, nn.Dropout)]
+    assert [type(module) for module in mlp.layers] == [nn.Linear] + [Dropout, nn.Linear] * (len(widths) - 2)
+    shares = [module.p for module in mlp.modules() if isinstance(module, Dropout)]
     assert shares == [0.4] + [0.3] * (len(widths) - 2)
 
 

@@ -11,6 +11,7 @@ from problems import CLOSE, ZOO
 from torch import nn
 
 from musegnn import MLP, Energy, InputError, MuseGNN
+from musegnn.models.dropout import Dropout
 
 IN, OUT, HIDDEN = 5, 3, 6
 
@@ -69,8 +70,7 @@ def test_layers_and_widths(layers):
     assert model.f.widths == [IN] + [HIDDEN] * layers
     assert model.g.widths == [HIDDEN] * layers + [OUT]
     shares = [
-        [module.p for module in part.modules() if isinstance(module, nn.Dropout)]
-        for part in (model.f, model.g)
+        [module.p for module in part.modules() if isinstance(module, Dropout)] for part in (model.f, model.g)
     ]
     assert shares == [[0.1] + [0.2] * (layers - 1), [0.0] + [0.2] * (layers - 1)]
     assert model.f.skip.weight.shape == (HIDDEN, IN)
@@ -84,7 +84,7 @@ def test_the_defaults_are_those_of_the_paper():
     assert repr(model.energy) == repr(Energy(1.0, 0.0, "normalized", "relu"))
     assert (model.steps, model.alpha) == (8, "auto")
     assert (model.f.skip, model.g.skip) == (None, None)
-    assert all(module.p == 0 for module in model.modules() if isinstance(module, nn.Dropout))
+    assert all(module.p == 0 for module in model.modules() if isinstance(module, Dropout))
 
 
 def test_an_own_alpha_and_number_of_steps():
@@ -170,7 +170,9 @@ def test_dropout_is_off_in_evaluation():
 
 @pytest.mark.parametrize("layers", [0, -1])
 def test_layers_that_cannot_be(layers):
-    with problems.refused(f"MuseGNN needs layers >= 1 and steps >= 0, got {layers} and 8."):
+    with problems.refused(
+        f"MuseGNN needs layers >= 1, output_layers >= 1 and steps >= 0, got {layers}, {layers} and 8."
+    ):
         MuseGNN(IN, OUT, layers=layers)
 
 

@@ -14,7 +14,9 @@ from musegnn.errors import InputError
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    splits: Annotated[str, typer.Option(help="Whose nodes.", metavar="NAMES")] = "valid,test",
+    splits: Annotated[
+        str | None, typer.Option(help="Whose nodes; valid,test if not given.", metavar="NAMES")
+    ] = None,
     online: Annotated[bool, typer.Option("--online", help="On fresh samples of the same sampler.")] = False,
     hops: Annotated[int | None, typer.Option(min=1, help="On all neighbors up to this many hops.")] = None,
     full: Annotated[
@@ -27,7 +29,7 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Evaluate the best weights of a run, on its stored samples unless told otherwise.
+    """Evaluate the best weights of a run. Its stored samples are taken unless told otherwise.
 
     M is read and not moved: the same command gives the same digits. Examples: `muse evaluate runs/debian`,
     `muse evaluate runs/debian --full`, `muse evaluate runs/debian --online --seed 7`.
@@ -43,18 +45,21 @@ def evaluate(
         raise InputError("--seed draws fresh samples: pass it with --online.")
     keep_freed_memory()
     started = time.monotonic()
-    names = tuple(name.strip() for name in splits.split(",") if name.strip())
+    names = None if splits is None else tuple(name.strip() for name in splits.split(",") if name.strip())
     opened = load_run(run)
+    is_finished = opened.folder.result() is not None
     found = opened.evaluate(names, how, hops=hops or 2, seed=seed, threads=threads, scratch=scratch)
     if as_json:
         record = {
             split: {**one.metrics, "error_bound": one.error_bound, "num_labeled": one.num_labeled}
             for split, one in found.items()
         }
-        print(json.dumps({"run": str(run), "how": how, **record}, indent=1))
+        print(json.dumps({"run": str(run), "how": how, "is_finished": is_finished, **record}, indent=1))
         return
     words = {"stored": "stored samples", "online": "fresh samples", "full": "the whole graph"}
     print(f"{run} on {words.get(how, f'all neighbors up to {hops} hops away')}")
+    if not is_finished:
+        print("It is not finished: these are its best weights so far.")
     metrics = list(dict.fromkeys(name for one in found.values() for name in one.metrics))
     rows: list[tuple[str, ...]] = [("split", "nodes", *metrics, "error bound")]
     for split, one in found.items():

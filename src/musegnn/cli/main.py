@@ -1,6 +1,7 @@
 """`muse`: the commands, and how errors leave it (one line, exit code 2; our own faults show a traceback)."""
 
 import difflib
+import os
 import signal
 import sys
 import warnings
@@ -64,6 +65,8 @@ def main(arguments: list[str] | None = None) -> int:
         # A reader that has seen enough (head) ends us quietly; SIGTERM cleans up as Ctrl-C does.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # Threads of torch that wait by spinning keep a shared machine from the one they wait for.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     command = typer.main.get_command(app)
     try:

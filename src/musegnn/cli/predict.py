@@ -3,11 +3,15 @@
 import hashlib
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from musegnn.cli import show
+
+if TYPE_CHECKING:
+    from musegnn.runs.prediction import Predictor
 
 
 def predict(
@@ -47,20 +51,16 @@ def predict(
     keep_freed_memory()
     started = time.monotonic()
     opened = load_run(run)
+    if opened.folder.result() is None:
+        print(f"{run} is not finished: predicting with its best weights so far.")
     predictor = Predictor(
         opened, graph=None if graph is None else Graph.open(graph), hops=hops, threads=threads
     )
     ids = read_nodes(nodes, predictor.graph)
-    plan = {
-        "weights": opened.weights_digest,
-        "graph": predictor.graph.digest,
-        "nodes": hashlib.sha256(ids.astype("<i8").tobytes()).hexdigest(),
-        "hops": hops,
-    }
     num_batches = predictor.num_batches(ids)
     writer = PredictionWriter(
         out,
-        plan,
+        _plan(predictor, ids, hops),
         num_batches=num_batches,
         class_names=opened.graph.class_names,
         node_names=predictor.graph.node_names,
@@ -76,3 +76,13 @@ def predict(
                 advance(1)
     took = show.duration(time.monotonic() - started)
     print(f"Wrote {out}: {show.count(len(ids), 'node')} in {took}.")
+
+
+def _plan(predictor: "Predictor", ids: np.ndarray, hops: int | None) -> dict[str, Any]:
+    """What decides the bytes of the table."""
+    return {
+        "weights": predictor.run.weights_digest,
+        "graph": predictor.graph.digest,
+        "nodes": hashlib.sha256(ids.astype("<i8").tobytes()).hexdigest(),
+        "hops": hops,
+    }

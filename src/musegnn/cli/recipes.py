@@ -16,7 +16,7 @@ HEADER = ("name", "dataset", "nodes", "sampler", "lambda", "alpha", "gamma", "K"
 def recipes(
     name: Annotated[str | None, typer.Argument(help="A recipe to print as TOML; none lists all.")] = None,
 ) -> None:
-    """Show the recipes that are shipped, or one of them with the origin of each setting.
+    """Show the recipes that are shipped. With a name, that one, and the origin of each setting.
 
     Examples: `muse recipes`, `muse recipes ogbn-arxiv`, `muse recipes debian > my.toml`.
     """

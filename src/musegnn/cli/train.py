@@ -1,9 +1,13 @@
 """`muse train`: a recipe, a dataset or a graph -> a run folder."""
 
 import shlex
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +16,11 @@ from musegnn.cli.graphs import check_out
 from musegnn.cli.settings import parse
 from musegnn.errors import InputError
 from musegnn.graph.threads import default_workers
+
+if TYPE_CHECKING:
+    from musegnn.recipes.pipeline import Prepared
+
+INTERRUPTED = 130
 
 
 def train(
@@ -50,89 +59,106 @@ def train(
         str, typer.Option("--log", help="Also log to: tensorboard, wandb.", metavar="NAMES")
     ] = "",
 ) -> None:
-    """Train: import, sample and train follow each other; what is there already is not done again.
+    """Train a model into a run folder. Import and sampling come first, unless they were done before.
 
     Ctrl-C and kill leave a checkpoint or the last one; `muse train --resume RUN` ends with the same bits as a
     run that was never stopped. Examples: `muse train debian`, `muse train ogbn-arxiv --root raw`,
     `muse train graphs/mine --set hidden=128 --set fanouts=15,10`, `muse train --resume runs/debian`.
     """
-    # torch takes a second to import: `muse --help` does not wait for it.
-    from musegnn.recipes import pipeline
-
-    chosen = {"epochs": epochs, "seed": seed}
-    changes = {name: value for name, value in chosen.items() if value is not None}
-    changes |= parse(settings or [], "gamma=0.5")
     if (target is None) == (resume is None):
         raise InputError(
             "Pass what to train on, or --resume RUN; one of the two. `muse recipes` lists recipes."
         )
-    keeping: dict[str, Any] = {
-        "threads": threads,
-        "checkpoint_seconds": checkpoint_seconds,
-        "stores": stores,
-        "device": pick_device(device),
-        "loggers": [name.strip() for name in loggers.split(",") if name.strip()],
-    }
-    if resume is not None:
-        if changes or out is not None or samples is not None:
-            raise InputError(
-                "--resume goes on with a run as it is. Leave --out, --set, --seed and --epochs out."
-            )
-        _resume(resume, keeping)
+    chosen = {"epochs": epochs, "seed": seed}
+    changes = {name: value for name, value in chosen.items() if value is not None}
+    changes |= _changes(settings or [])
+    means = _Means(threads, checkpoint_seconds, pick_device(device), _loggers(loggers))
+    places = {"root": root, "samples": samples}
+    if target is not None:
+        _begin(target, changes, out, {**places, "stores": stores}, means, overwrite)
         return
-    assert target is not None
+    assert resume is not None
+    if changes or overwrite or any(path is not None for path in (out, *places.values())):
+        raise InputError(
+            "--resume goes on with a run as it is. Leave --out, --overwrite, --root, --samples, --set, "
+            "--seed and --epochs out."
+        )
+    _resume(resume, means)
+
+
+@dataclass(frozen=True)
+class _Means:
+    """What changes nothing about the result."""
+
+    threads: int
+    checkpoint_seconds: float
+    device: str
+    loggers: list[str]
+
+
+def _changes(settings: list[str]) -> dict[str, Any]:
+    """--set, with true and false as TOML writes them."""
+    truths = {"true": True, "false": False}
+    parsed = parse(settings, "gamma=0.5")
+    return {
+        name: truths.get(value, value) if isinstance(value, str) else value for name, value in parsed.items()
+    }
+
+
+def _loggers(text: str) -> list[str]:
+    """Looked for now and not behind an import that takes hours."""
+    from musegnn.runs.loggers import check_loggers
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    check_loggers(names)
+    return names
+
+
+def _begin(
+    target: str,
+    changes: dict[str, Any],
+    out: Path | None,
+    places: dict[str, Any],
+    means: _Means,
+    overwrite: bool,
+) -> None:
+    # torch takes a second to import: `muse --help` does not wait for it.
+    from musegnn.recipes import pipeline
+
     config, graph = pipeline.find(target)
     config = config.with_settings(changes)
     folder = _free_folder(config.name) if out is None else out
     check_out(folder)
     print(f"Training {config.name}" + (f": {config.about}" if config.about else ""))
-    prepared = pipeline.prepare(
-        config,
-        graph,
-        stores=stores,
-        root=root,
-        samples=samples,
-        workers=default_workers(),
-        device=keeping["device"],
-        say=show.line,
-    )
-    _run(prepared, folder, keeping, overwrite=overwrite, resume=False)
+    workers = default_workers()
+    prepared = pipeline.prepare(config, graph, **places, workers=workers, device=means.device, say=show.line)
+    _run(prepared, folder, means, overwrite=overwrite, resume=False)
 
 
-def _resume(folder: Path, keeping: dict[str, Any]) -> None:
+def _resume(folder: Path, means: _Means) -> None:
     from musegnn.recipes.pipeline import Prepared
     from musegnn.runs import Run
 
-    run = Run(folder, device=keeping["device"])
+    run = Run(folder, device=means.device)
     if run.folder.result() is not None:
         print(f"{folder} is finished.")
         _print_result(folder, run.result)
         return
     model = run.untrained()
     prepared = Prepared(run.config, run.graph, run.samples, model)
-    _run(prepared, folder, keeping, overwrite=False, resume=True)
+    _run(prepared, folder, means, overwrite=False, resume=True)
 
 
-def _run(prepared: Any, folder: Path, keeping: dict[str, Any], *, overwrite: bool, resume: bool) -> None:
-    import torch
-
+def _run(prepared: "Prepared", folder: Path, means: _Means, *, overwrite: bool, resume: bool) -> None:
     from musegnn.memory import keep_freed_memory
     from musegnn.runs import train as start
     from musegnn.runs.loggers import open_loggers
 
     keep_freed_memory()
-    config, model = prepared.config, prepared.model
-    count = sum(part.numel() for part in model.parameters())
-    num_samples = len(prepared.samples["train"])
-    show.line("model", f"{count:,} parameters, K = {config.model.steps} steps of d = {config.model.hidden}")
-    show.line(
-        "training",
-        f"{show.count(num_samples, 'sample')} an epoch, {show.count(config.training.epochs, 'epoch')}, "
-        f"{keeping['device']}, {show.count(torch.get_num_threads(), 'thread')}",
-    )
-    show.line("run folder", str(folder))
+    config = prepared.config
+    _print_plan(prepared, folder, means)
     table = _Table(config.training.epochs, config.training.metric)
-    with open_loggers(keeping["loggers"], folder) as listeners:
+    with open_loggers(means.loggers, folder) as listeners, _told_how_to_resume(folder):
 
         def listen(event: dict[str, Any]) -> None:
             table.tell(event)
@@ -142,16 +168,47 @@ def _run(prepared: Any, folder: Path, keeping: dict[str, Any], *, overwrite: boo
         run = start(
             prepared.graph,
             prepared.samples,
-            model,
+            prepared.model,
             folder,
             config=config,
-            threads=keeping["threads"],
-            checkpoint_seconds=keeping["checkpoint_seconds"],
+            threads=means.threads,
+            checkpoint_seconds=means.checkpoint_seconds,
             resume=resume,
             overwrite=overwrite,
             listen=listen,
         )
     _print_result(folder, run.result)
+
+
+@contextmanager
+def _told_how_to_resume(folder: Path) -> Iterator[None]:
+    """The same command again, as other commands advise, would begin another run."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if not (folder / "run.json").exists():
+            raise
+        name = shlex.quote(str(folder))
+        print(
+            f"muse: interrupted; the last checkpoint is kept. Go on with: muse train --resume {name}",
+            file=sys.stderr,
+        )
+        raise SystemExit(INTERRUPTED) from interrupt
+
+
+def _print_plan(prepared: "Prepared", folder: Path, means: _Means) -> None:
+    import torch
+
+    config = prepared.config
+    count = sum(part.numel() for part in prepared.model.parameters())
+    num_samples = len(prepared.samples["train"])
+    show.line("model", f"{count:,} parameters, K = {config.model.steps} steps of d = {config.model.hidden}")
+    show.line(
+        "training",
+        f"{show.count(num_samples, 'sample')} an epoch, {show.count(config.training.epochs, 'epoch')}, "
+        f"{means.device}, {show.count(torch.get_num_threads(), 'thread')}",
+    )
+    show.line("run folder", str(folder))
 
 
 class _Table:
@@ -196,7 +253,9 @@ def _print_result(folder: Path, result: dict[str, Any]) -> None:
                 f"{split} accuracy {100 * expected[f'{split}_accuracy']:.2f} %",
                 expected.get("source", ""),
             )
-    show.line("error bound", f"|Y - Y*| <= {result['error_bound']:.3g} |Y| on every test sample")
+    # Without steps there is none.
+    if result["error_bound"] is not None:
+        show.line("error bound", f"|Y - Y*| <= {result['error_bound']:.3g} |Y| on every test sample")
     show.line(
         "took", f"{show.duration(result['seconds'])}, {result['peak_rss_mb']:,.0f} MB of memory at its peak"
     )

@@ -8,6 +8,7 @@ began. Records carry the number of their step; those before the checkpoint's are
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from musegnn.store import file_errors
 
 _HEAD = struct.Struct("<qq")
 _TAIL = struct.Struct("<I")
+_KEPT = "The last complete checkpoint is kept; free some space, then go on with `muse train --resume`."
 
 
 class UndoLog:
@@ -37,7 +39,7 @@ class UndoLog:
         parts: list[bytes] = [_HEAD.pack(step, len(places))]
         parts += [_bytes(part) for part in (places, self.means.count[places], self.means.M[places])]
         total = 0
-        with file_errors(self.path):
+        with file_errors(self.path, _KEPT):
             for part in parts:
                 total = zlib.crc32(part, total)
                 self._file.write(part)
@@ -47,7 +49,8 @@ class UndoLog:
 
     def clear(self) -> None:
         """All that was noted is past: a checkpoint holds."""
-        self._file.truncate(0)
+        with file_errors(self.path):
+            self._file.truncate(0)
 
     @torch.no_grad()
     def roll_back(self, step: int) -> None:
@@ -61,8 +64,9 @@ class UndoLog:
         self.clear()
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
+        """Let go of the file. What could not be written was told by `note`; it is tried again in vain."""
+        with suppress(OSError):
+            self._file.close()
 
     def _records(self) -> Iterator[tuple[int, int, int]]:
         """Step, offset of the content and number of nodes of each whole record."""

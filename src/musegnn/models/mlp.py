@@ -2,8 +2,10 @@
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from musegnn.errors import InputError
+from musegnn.models.dropout import Dropout
 
 
 class MLP(nn.Module):
@@ -16,10 +18,17 @@ class MLP(nn.Module):
         dropout: After each ReLU.
         input_dropout: Of the input itself.
         skip: One Linear from the input to the output.
+        normalize: Divide each row of the input by the sum of its absolute values, as for bags of words.
     """
 
     def __init__(
-        self, widths: list[int], *, dropout: float = 0.0, input_dropout: float = 0.0, skip: bool = False
+        self,
+        widths: list[int],
+        *,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        skip: bool = False,
+        normalize: bool = False,
     ) -> None:
         super().__init__()
         if len(widths) < 2 or min(widths) < 1:
@@ -28,10 +37,11 @@ class MLP(nn.Module):
             if not 0 <= share < 1:
                 raise InputError(f"{name} must lie in [0, 1), got {share}.")
         self.widths = list(widths)
-        self.input_dropout = nn.Dropout(input_dropout)
+        self.normalize = normalize
+        self.input_dropout = Dropout(input_dropout)
         layers: list[nn.Module] = [nn.Linear(widths[0], widths[1])]
         for before, after in zip(widths[1:-1], widths[2:], strict=True):
-            layers += [nn.ReLU(), nn.Dropout(dropout), nn.Linear(before, after)]
+            layers += [Dropout(dropout, relu=True), nn.Linear(before, after)]
         self.layers = nn.Sequential(*layers)
         self.skip = nn.Linear(widths[0], widths[-1]) if skip else None
         self.reset_parameters()
@@ -45,6 +55,6 @@ class MLP(nn.Module):
 
     def forward(self, x: Float[Tensor, "nodes in_dim"]) -> Float[Tensor, "nodes out_dim"]:
         """f(x)."""
-        x = self.input_dropout(x)
+        x = self.input_dropout(F.normalize(x, p=1.0, dim=1) if self.normalize else x)
         result: Tensor = self.layers(x)
         return result if self.skip is None else result + self.skip(x)

@@ -26,7 +26,9 @@ class MuseGNN(nn.Module):
         output_layers: Of g; as many as f has unless given.
         dropout: In f and g, after each ReLU.
         input_dropout: Of the features.
+        embedding_dropout: Of Y, before g.
         skip: One Linear past all layers of f, and one of g.
+        normalize: Divide each row of the features by the sum of its absolute values.
         alpha: The step size, or "auto".
         f, g: Any modules in place of the two MLPs, such as `MLP([128, 1024, 512])` for other widths; f maps
             in_dim to d, g maps d to out_dim.
@@ -44,7 +46,9 @@ class MuseGNN(nn.Module):
         output_layers: int | None = None,
         dropout: float = 0.0,
         input_dropout: float = 0.0,
+        embedding_dropout: float = 0.0,
         skip: bool = False,
+        normalize: bool = False,
         alpha: Alpha = "auto",
         f: nn.Module | None = None,
         g: nn.Module | None = None,
@@ -58,9 +62,10 @@ class MuseGNN(nn.Module):
             )
         if f is None:
             widths = [in_dim, *[hidden] * layers]
-            f = MLP(widths, dropout=dropout, input_dropout=input_dropout, skip=skip)
+            f = MLP(widths, dropout=dropout, input_dropout=input_dropout, skip=skip, normalize=normalize)
         if g is None:
-            g = MLP([*[hidden] * output_layers, out_dim], dropout=dropout, skip=skip)
+            widths = [*[hidden] * output_layers, out_dim]
+            g = MLP(widths, dropout=dropout, input_dropout=embedding_dropout, skip=skip)
         if energy is not None and not isinstance(energy, AbstractEnergy):
             raise InputError(f"energy must be a musegnn.Energy or another AbstractEnergy, got {energy!r}.")
         self.f, self.g = f, g

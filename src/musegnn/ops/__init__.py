@@ -13,6 +13,7 @@ from jaxtyping import Float, Float64, Int32, Int64, Integer, UInt8, UInt32, UInt
 
 # A subpackage becomes an attribute of this one when it is imported; the function of its name must come later.
 import musegnn.ops.descend.reference
+import musegnn.ops.dropout.reference
 import musegnn.ops.induce_subgraph.reference
 import musegnn.ops.local_ids.reference
 import musegnn.ops.merge_entries.reference
@@ -183,6 +184,26 @@ def spectral_bounds(
     All four are 0 of a subgraph without nodes.
     """
     return _op("spectral_bounds", compiled).spectral_bounds(_plain(indptr), _plain(indices))  # type: ignore[no-any-return]
+
+
+def dropout(
+    X: Float[np.ndarray, " n"],
+    key: int,
+    threshold: int,
+    *,
+    relu: bool,
+    out: Float[np.ndarray, " n"],
+    threads: int = 1,
+    compiled: bool = True,
+) -> None:
+    """Set entries to 0 with probability p = threshold / 65536 and divide the others by 1 - p.
+
+        out_i = [bits_i >= threshold] X_i / (1 - p),   with `relu` of max(X_i, 0) in place of X_i
+
+    bits_i are 16 of the 64 bits at place i // 4 of the stream `key` (`random_bits`), so that the same key
+    drops the same entries again.
+    """
+    _op("dropout", compiled).dropout(X, key, threshold, relu=relu, out=out, threads=threads)
 
 
 def propagate(

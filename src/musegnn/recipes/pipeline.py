@@ -11,15 +11,18 @@ import torch
 
 from musegnn import datasets
 from musegnn.datasets import CATALOG
-from musegnn.errors import InputError
+from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
 from musegnn.models import MuseGNN
 from musegnn.recipes import catalog
 from musegnn.sampling import SampleStore, sample
 from musegnn.sampling.base import describe
+from musegnn.sampling.catalog import SAMPLERS
+from musegnn.sampling.draws import split_nodes
 from musegnn.store import kind_of
 from musegnn.training.building import build_model
 from musegnn.training.config import Config
+from musegnn.training.losses import check_learnable
 
 Say = Callable[[str, str], None]
 """Told of each step: what it is, and what came of it."""
@@ -46,14 +49,19 @@ def find(target: str) -> tuple[Config, Graph | None]:
     if path.suffix == ".toml":
         if not path.is_file():
             raise InputError(f"{target} does not exist. `muse recipes` lists the recipes that are shipped.")
-        return Config.from_toml(path.read_text(encoding="utf-8"), target), None
+        config = Config.from_toml(path.read_text(encoding="utf-8"), target)
+        if not config.dataset:
+            raise InputError(f'{target} names no dataset. Add one, such as dataset = "debian".')
+        return config, None
     if path.is_dir():
         if kind_of(path) == "samples":
             raise InputError(f"{target} is a sample store. Pass the graph; its samples go to --samples.")
+        if (path / "run.json").is_file():
+            raise InputError(f"{target} is a run. Go on with it: muse train --resume {target}")
         graph = Graph.open(path)
         source = str(graph.provenance.get("source", ""))
         found = catalog.find_for_dataset(source) if source else None
-        return found or Config(name=path.name).with_settings(_OWN), graph
+        return found or Config(name=path.resolve().name).with_settings(_OWN), graph
     name = next((known for known in CATALOG if known.lower() == target.lower()), None)
     if name is not None:
         return catalog.find_for_dataset(name) or Config(name=name, dataset=name).with_settings(_OWN), None
@@ -76,17 +84,45 @@ def prepare(
 ) -> Prepared:
     """Import the graph, draw its samples, make the model, as far as that was not done before."""
     if graph is None:
-        folder = stores / config.dataset / "graph"
-        there = kind_of(folder) == "graph"
-        graph = datasets.load(config.dataset, root, folder, workers=workers, **config.options)
-        say("graph", f"{folder} {'is there' if there else 'imported'}: {graph.num_nodes:,} nodes")
+        graph = _graph(config, stores / config.dataset / "graph", root, workers, say)
+    elif root is not None:
+        raise InputError("--root belongs to a dataset, but this graph is a folder already. Leave it out.")
     _check(graph)
     store = _samples(
         config, graph, samples or stores / (config.dataset or config.name), samples, workers, say
     )
     assert graph.features is not None
     model = build_model(config, graph.features.shape[1], graph.num_classes).to(torch.device(device))
-    return Prepared(replace(config, dataset=config.dataset or ""), graph, store, model)
+    return Prepared(config if samples is None else _as_drawn(config, store), graph, store, model)
+
+
+def _graph(config: Config, folder: Path, root: Path | None, workers: int, say: Say) -> Graph:
+    """The dataset's, imported if it is not there."""
+    is_there = kind_of(folder) == "graph"
+    try:
+        graph = datasets.load(config.dataset, root, folder, workers=workers, **config.options)
+    except StoreError as error:
+        if not is_there:
+            raise
+        raise StoreError(
+            f"{folder} is damaged, or was imported from other raw files or with other options. "
+            "Remove it, or pass another folder as --stores."
+        ) from error
+    say("graph", f"{folder} {'is there' if is_there else 'imported'}: {graph.num_nodes:,} nodes")
+    return graph
+
+
+def _as_drawn(config: Config, store: SampleStore) -> Config:
+    """With the settings of samples that were given, so that config.toml says what was trained on."""
+    name, settings = store.sampler["name"], store.sampler["settings"]
+    if name not in SAMPLERS:
+        return config
+    changed = replace(config.sampling, sampler=name, settings=settings)
+    if store.seed >= 0:
+        changed = replace(changed, sample_seed=store.seed)
+    if not store.is_free:
+        changed = replace(changed, batch_size=store.batch_size)
+    return replace(config, sampling=changed)
 
 
 def _samples(
@@ -101,7 +137,9 @@ def _samples(
         key = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:8]
         folder = folder / f"samples-{key}"
         splits = [name for code, name in enumerate(("train", "valid", "test")) if _has(graph, code)]
-        store = sample(
+        # What is complete needs no lock: many runs share it.
+        there = _complete(folder, graph, splits)
+        store = there or sample(
             graph,
             sampler,
             folder,
@@ -116,6 +154,15 @@ def _samples(
     return store
 
 
+def _complete(folder: Path, graph: Graph, splits: list[str]) -> SampleStore | None:
+    """The store at a folder that is named after its content, if nothing is missing."""
+    try:
+        store = SampleStore.open(folder, graph=graph)
+    except StoreError:
+        return None
+    return store if set(splits) == set(store) else None
+
+
 def _has(graph: Graph, code: int) -> bool:
     return graph.split is not None and bool((graph.split == code).any())
 
@@ -128,3 +175,4 @@ def _check(graph: Graph) -> None:
         raise InputError(f"{graph.name} has no labels. Import it with --labels.")
     if not _has(graph, 0):
         raise InputError(f"{graph.name} has no training nodes. Import it with a split (--split).")
+    check_learnable(graph.labels[split_nodes(graph, "train")])

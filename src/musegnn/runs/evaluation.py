@@ -1,8 +1,9 @@
 """How good a run is, on stored samples, fresh ones, whole neighborhoods or the whole graph."""
 
+import math
 import tempfile
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from musegnn.inference.full import embed_graph, scores_of
 from musegnn.means import MeanEmbeddings
 from musegnn.models import MuseGNN
 from musegnn.sampling import Draws, FullKHop, SampleStore
-from musegnn.sampling.base import FreeSampler, Sampler
+from musegnn.sampling.base import Sampler
 from musegnn.sampling.catalog import SAMPLERS, make
 from musegnn.sampling.draws import split_nodes
 from musegnn.sampling.sequence import Samples
@@ -40,6 +41,8 @@ def samples_of(
     graph: Graph, store: SampleStore, split: str, how: How, *, hops: int = 2, seed: int | None = None
 ) -> Samples:
     """The samples to evaluate on. Fresh ones have another seed than those that were stored."""
+    if how not in get_args(How):
+        raise InputError(f"how must be one of {', '.join(get_args(How))}; got {how!r}.")
     if how == "stored":
         return store[split]
     sampler = FullKHop(hops) if how == "hops" else sampler_of(store)
@@ -74,6 +77,8 @@ def evaluate_full(
     scratch: Path | None = None,
 ) -> dict[str, Evaluation]:
     """On the whole graph, out of core: K passes with Y in mapped files."""
+    if scratch is not None and not scratch.is_dir():
+        raise InputError(f"{scratch} is no folder. Create it, or leave scratch (--scratch) out.")
     with tempfile.TemporaryDirectory(dir=scratch, prefix="musegnn-") as folder:
         found = embed_graph(model, graph, means, Path(folder), unseen=config.means.unseen, bound=True)
         bound = (found.error_bound or 0.0) / max(float(torch.linalg.vector_norm(found.Y)), 1e-30)
@@ -85,17 +90,6 @@ def evaluate_full(
                 if len(inside):
                     rows = torch.from_numpy(inside.astype(np.int64) - first)
                     books[split].add(logits[rows], torch.from_numpy(np.array(targets[inside])))
-    return {split: Evaluation(book.metrics(), book.num_labeled, bound) for split, book in books.items()}
-
-
-def seed_batches(graph: Graph, sampler: Sampler, ids: np.ndarray, batch_size: int, seed: int) -> Draws:
-    """Samples around any nodes, drawn as the run's were."""
-    draws = Draws(graph, sampler, ids, batch_size=batch_size, seed=seed)
-    if isinstance(sampler, FreeSampler):
-        reached = np.unique(np.concatenate([sample.seeds for sample in draws]))
-        if len(reached) < len(ids):
-            raise InputError(
-                f"{type(sampler).__name__} draws freely and missed {len(ids) - len(reached):,} of "
-                f"{len(ids):,} nodes. Predict on whole neighborhoods: hops=2 (--hops 2)."
-            )
-    return draws
+    return {
+        split: Evaluation(book.metrics(), book.num_labeled, math.nan, bound) for split, book in books.items()
+    }

@@ -14,17 +14,21 @@ Listener = Callable[[dict[str, Any]], None]
 @contextmanager
 def open_loggers(names: list[str], folder: Path) -> Iterator[list[Listener]]:
     """Listeners for events: each number of an epoch becomes a curve."""
-    makers = {"tensorboard": _tensorboard, "wandb": _wandb}
-    for name in names:
-        if name not in makers:
-            raise InputError(f"--log knows {', '.join(makers)}; got {name!r}.")
+    check_loggers(names)
     with ExitStack() as stack:
-        yield [stack.enter_context(makers[name](folder)) for name in names]
+        yield [stack.enter_context(_MAKERS[name](folder)) for name in names]
+
+
+def check_loggers(names: list[str]) -> None:
+    """Refuse names that are not known, and packages that are not installed."""
+    for name in names:
+        if name not in _MAKERS:
+            raise InputError(f"--log knows {', '.join(_MAKERS)}; got {name!r}.")
+        require(name, f"--log {name}")
 
 
 @contextmanager
 def _tensorboard(folder: Path) -> Iterator[Listener]:
-    require("tensorboard", "--log tensorboard")
     from torch.utils.tensorboard import SummaryWriter
 
     # Beside the run: a run folder holds its own files only.
@@ -59,3 +63,6 @@ def _numbers(event: dict[str, Any]) -> dict[str, float]:
     if event["event"] != "epoch":
         return {}
     return {name: float(value) for name, value in event.items() if isinstance(value, int | float)}
+
+
+_MAKERS = {"tensorboard": _tensorboard, "wandb": _wandb}

@@ -11,9 +11,9 @@ from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.inference.tables import Predictions
 from musegnn.means import MeanEmbeddings
-from musegnn.runs.evaluation import sampler_of, seed_batches
+from musegnn.runs.evaluation import sampler_of
 from musegnn.sampling import Draws, FullKHop
-from musegnn.sampling.base import Sampler
+from musegnn.sampling.base import FreeSampler, Sampler
 from musegnn.training.batches import Loader
 from musegnn.training.evaluation import Scored, score
 
@@ -32,8 +32,8 @@ class Predictor:
         self, run: "Run", *, graph: Graph | None = None, hops: int | None = None, threads: int = 1
     ) -> None:
         self.run, self.threads = run, threads
-        self.is_inductive = graph is not None
         self.graph = run.graph if graph is None else _checked(graph, run)
+        self.is_inductive = self.graph.digest != run.graph.digest
         self.sampler: Sampler = sampler_of(run.samples) if hops is None else FullKHop(hops)
         self.batch_size = run.samples.batch_size or 1000
         self.seed = run.samples.seed
@@ -45,43 +45,68 @@ class Predictor:
     def batches(
         self, ids: Integer[np.ndarray, " ids"], numbers: list[int] | None = None
     ) -> Iterator[tuple[int, Predictions]]:
-        """Number of a batch and its predictions; `ids` ascend."""
-        for found in self._scored(ids, numbers):
-            if found.logits.shape[1] == 1 or self.run.config.training.loss == "bce":
-                probabilities = torch.sigmoid(found.logits)
+        """Number of a batch and its predictions, each node in one batch; `ids` ascend."""
+        for found, rows in self._scored(ids, numbers):
+            logits = found.logits[torch.from_numpy(rows)]
+            if logits.shape[1] == 1 or self.run.config.training.loss == "bce":
+                probabilities = torch.sigmoid(logits)
             else:
-                probabilities = torch.softmax(found.logits, dim=1)
-            seeds = found.batch.sample.seeds
+                probabilities = torch.softmax(logits, dim=1)
             yield (
                 found.batch.index,
                 Predictions(
-                    nodes=seeds,
+                    nodes=found.batch.sample.seeds[rows],
                     classes=probabilities.argmax(dim=1).numpy(),
                     probabilities=probabilities.numpy(),
-                    error_bounds=np.full(len(seeds), found.error_bound, dtype=np.float32),
+                    error_bounds=np.full(len(rows), found.error_bound, dtype=np.float32),
                 ),
             )
 
     def embed(self, ids: Integer[np.ndarray, " ids"]) -> Float32[np.ndarray, "nodes dim"]:
         """Y of these nodes, which ascend."""
         Y = np.empty((len(ids), self.run.config.model.hidden), dtype=np.float32)
-        for found in self._scored(ids, None, bounds=0):
-            seeds = found.batch.sample.seeds
-            Y[np.searchsorted(ids, seeds)] = found.Y[: len(seeds)].cpu().numpy()
+        for found, rows in self._scored(ids, None, bounds=0):
+            places = np.searchsorted(ids, found.batch.sample.seeds[rows])
+            Y[places] = found.Y.cpu().numpy()[rows]
         return Y
 
     def _scored(
         self, ids: np.ndarray, numbers: list[int] | None, bounds: int | None = None
-    ) -> Iterator[Scored]:
-        loader = Loader(self._draws(ids), self.graph, None, threads=self.threads)
+    ) -> Iterator[tuple[Scored, np.ndarray]]:
+        """Batches, each with the rows of its seeds that are answered in it."""
+        draws = self._draws(ids)
+        loader = Loader(draws, self.graph, None, threads=self.threads)
         config, means = self.run.config, self.run.means
         if self.is_inductive and means is not None:
             means = _no_means(means, self.graph.num_nodes)
             config = config.with_settings({"unseen": "mask"})
-        return score(self.run.model, means, loader, config, bounds=bounds, indices=numbers)
+        first = _first_batches(draws, ids) if isinstance(self.sampler, FreeSampler) else None
+        for found in score(self.run.model, means, loader, config, bounds=bounds, indices=numbers):
+            seeds = found.batch.sample.seeds
+            is_here = (
+                np.ones(len(seeds), dtype=bool)
+                if first is None
+                else first[np.searchsorted(ids, seeds)] == found.batch.index
+            )
+            yield found, np.flatnonzero(is_here)
 
     def _draws(self, ids: np.ndarray) -> Draws:
-        return seed_batches(self.graph, self.sampler, ids, self.batch_size, self.seed)
+        return Draws(self.graph, self.sampler, ids, batch_size=self.batch_size, seed=self.seed)
+
+
+def _first_batches(draws: Draws, ids: np.ndarray) -> Integer[np.ndarray, " ids"]:
+    """The first batch that has each node: a sampler that draws freely repeats some, and may miss others."""
+    first = np.full(len(ids), -1, dtype=np.int64)
+    for number, sample in enumerate(draws):
+        places = np.searchsorted(ids, sample.seeds)
+        first[places[first[places] < 0]] = number
+    num_missed = int((first < 0).sum())
+    if num_missed:
+        raise InputError(
+            f"{type(draws.sampler).__name__} draws freely and missed {num_missed:,} of {len(ids):,} nodes. "
+            "Predict on whole neighborhoods: hops=2 (--hops 2)."
+        )
+    return first
 
 
 def _checked(graph: Graph, run: "Run") -> Graph:

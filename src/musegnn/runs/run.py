@@ -25,7 +25,7 @@ from musegnn.training.evaluation import Evaluation
 from musegnn.training.folder import RunFolder
 from musegnn.training.loop import BEST, STATE
 from musegnn.training.state import load_prediction
-from musegnn.training.targets import check_targets
+from musegnn.training.targets import check_targets, digest_of
 
 
 class Run:
@@ -81,7 +81,7 @@ class Run:
         if graph.digest != facts["digest"]:
             raise StoreError(
                 f"{self.folder.path} was trained on the graph {facts['digest'][:12]}, but {graph.name} is "
-                f"{graph.digest[:12]}. Pass the graph it was trained on (graph=, --graph)."
+                f"{graph.digest[:12]}. Pass the one it was trained on: musegnn.load_run(folder, graph=...)."
             )
         return graph
 
@@ -147,7 +147,7 @@ class Run:
 
     def evaluate(
         self,
-        splits: tuple[str, ...] = ("valid", "test"),
+        splits: tuple[str, ...] | None = None,
         how: How = "stored",
         *,
         hops: int = 2,
@@ -158,7 +158,7 @@ class Run:
         """Metrics and error bounds of the best weights; M is read, not moved: twice gives the same bits.
 
         Args:
-            splits: Whose seeds.
+            splits: Whose seeds; of valid and test those that have samples, unless given.
             how: "stored" samples; "online", fresh ones of the same sampler; "hops", whole neighborhoods; or
                 "full", descent on the whole graph, with Y in mapped files.
             hops: Of "hops".
@@ -166,7 +166,11 @@ class Run:
             threads: That read ahead.
             scratch: Where "full" has its files; the system's folder for temporary ones unless given.
         """
-        targets = check_targets(self.graph, self.labels, self.config.training.loss)
+        if splits is None:
+            splits = tuple(split for split in ("valid", "test") if split in self.samples)
+        if not splits:
+            raise InputError("There are no splits to evaluate. Pass some of train, valid and test.")
+        targets = self._targets()
         given = self.model, self.means, self.graph
         if how == "full":
             return evaluate_full(*given, targets, list(splits), self.config, scratch)
@@ -185,13 +189,22 @@ class Run:
             )
         return found
 
+    def _targets(self) -> np.ndarray:
+        targets = check_targets(self.graph, self.labels, self.config.training.loss)
+        if self.record["labels"] != (None if self.labels is None else digest_of(targets)):
+            raise InputError(
+                f"{self.folder.path} was trained with other labels than these. "
+                "Pass those: musegnn.load_run(folder, labels=...)."
+            )
+        return targets
+
     def predict(self, node_ids: ArrayLike, *, hops: int | None = None, threads: int = 1) -> Predictions:
         """Class, probabilities and error bound of each of these nodes, in their order.
 
         Samples are drawn around them as those of the training were, or with `hops` all neighbors taken.
         """
         predictor = Predictor(self, hops=hops, threads=threads)
-        ids, places = np.unique(np.asarray(node_ids), return_inverse=True)
+        ids, places = _places(node_ids)
         return _joined([part for _, part in predictor.batches(ids)], places)
 
     def embed(
@@ -199,8 +212,9 @@ class Run:
     ) -> Float32[np.ndarray, "nodes dim"]:
         """Y of these nodes, in their order, from the samples that `predict` draws."""
         predictor = Predictor(self, hops=hops, threads=threads)
-        ids, places = np.unique(np.asarray(node_ids), return_inverse=True)
-        return predictor.embed(ids)[places]
+        ids, places = _places(node_ids)
+        Y: np.ndarray = predictor.embed(ids)[places]
+        return Y
 
     def __repr__(self) -> str:
         result = self.folder.result()
@@ -232,10 +246,22 @@ def load_run(
     graph: Graph | None = None,
     samples: SampleStore | None = None,
     model: MuseGNN | None = None,
+    labels: ArrayLike | None = None,
     device: str | torch.device = "cpu",
 ) -> Run:
     """Open a run. What is not passed is found where it was, and compared by its digest."""
-    return Run(folder, graph=graph, samples=samples, model=model, device=device)
+    return Run(folder, graph=graph, samples=samples, model=model, labels=labels, device=device)
+
+
+def _places(node_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes, ascending and each once, and where each of `node_ids` is among them."""
+    wanted = np.asarray(node_ids)
+    if wanted.ndim != 1 or not len(wanted) or wanted.dtype.kind not in "iu":
+        raise InputError(
+            f"node_ids must be a list with at least one node id, got {wanted.dtype}{list(wanted.shape)}."
+        )
+    ids, places = np.unique(wanted, return_inverse=True)
+    return ids, places
 
 
 def _joined(parts: list[Predictions], places: np.ndarray) -> Predictions:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,19 @@ from musegnn.models import MuseGNN
 from musegnn.runs.evaluation import sampler_of
 from musegnn.runs.run import Run, make_means
 from musegnn.sampling import Draws, SampleStore
+from musegnn.sampling.catalog import SAMPLERS
 from musegnn.sampling.draws import split_nodes
 from musegnn.store.header import checksum
 from musegnn.training import checkpoint
-from musegnn.training.batches import Loader
-from musegnn.training.building import describe_model
+from musegnn.training.batches import Loader, gather_rows
+from musegnn.training.building import describe_model, probe
 from musegnn.training.config import Config
 from musegnn.training.evaluation import evaluate
 from musegnn.training.folder import RunFolder
 from musegnn.training.forward import device_of
 from musegnn.training.loop import BEST, STATE, Listener, Trainer
-from musegnn.training.losses import check_learnable, class_weights_of, make_loss
-from musegnn.training.schedule import step_seed
+from musegnn.training.losses import Loss, check_learnable, class_weights_of, make_loss
+from musegnn.training.schedule import learning_rate, step_seed
 from musegnn.training.signals import stop_on_signals
 from musegnn.training.state import Position, State
 from musegnn.training.targets import check_targets, digest_of
@@ -79,8 +80,12 @@ def train(
         raise InputError(f"model must be a musegnn.MuseGNN, got {type(model).__name__}.")
     store.check_graph(graph)
     started = config or Config(name=graph.name, dataset=graph.name)
-    config, sizes = describe_model(model, started.with_settings(settings))
+    config, sizes = describe_model(model, _with_samples(started.with_settings(settings), store))
     targets = check_targets(graph, labels, config.training.loss)
+    data = _Data(graph, store, targets, threads, config.sampling.online)
+    # Before the folder is made: what is refused leaves no run behind.
+    config, num_outputs = _checked(data, model, config, is_described=sizes is not None)
+    loss = _loss(data, config, num_outputs, device_of(model))
     record = {
         "musegnn": __version__,
         "graph": {"digest": graph.digest, "name": graph.name, "folder": _folder(graph.stored)},
@@ -90,22 +95,22 @@ def train(
     }
     with ExitStack() as stack:
         peak = stack.enter_context(Peak())
-        folder = stack.enter_context(RunFolder(Path(out)))
-        if resume:
+        folder = stack.enter_context(RunFolder(Path(out), is_there=resume))
+        if resume and not folder.is_half_made(config):
             _check_same(folder, config, record)
-            finished = folder.result()
-            if finished is not None:
-                return Run(folder.path, graph=graph, samples=store, model=model, labels=labels)
         else:
             folder.create(config, record, overwrite=overwrite)
-        data = _Data(graph, store, targets, threads, config.sampling.online)
-        trainer = stack.enter_context(
-            _trainer(folder, config, model, data, resume, checkpoint_seconds, listen)
-        )
-        stack.enter_context(torch.random.fork_rng())
-        trainer.run()
-        _finish(trainer, data, peak, record)
-    return Run(Path(out), graph=graph, samples=store, model=model, labels=labels)
+        if folder.result() is None:
+            trainer = stack.enter_context(
+                _trainer(folder, config, model, data, loss, checkpoint_seconds, listen)
+            )
+            stack.enter_context(torch.random.fork_rng())
+            trainer.run()
+            _finish(trainer, data, peak, record)
+    run = Run(Path(out), graph=graph, samples=store, model=model, labels=labels, device=device_of(model))
+    # A run that was finished before has not told the model yet.
+    _ = run.model
+    return run
 
 
 @dataclass(frozen=True)
@@ -145,33 +150,27 @@ def _trainer(
     config: Config,
     model: MuseGNN,
     data: _Data,
-    resume: bool,
+    loss: Loss,
     checkpoint_seconds: float,
     listen: Listener,
 ) -> Iterator[Trainer]:
     """All that a run needs, where it was stopped if it is resumed."""
-    device = device_of(model)
+    device, settings = device_of(model), config.training
     batches = data.loader("train", device)
-    if batches is None:
-        raise InputError(f"{data.store.stored.folder} has no training samples. Draw them: `muse sample`.")
-    check_learnable(_train_targets(data))
-    settings = config.training
-    weighs = settings.class_weights and settings.loss == "cross_entropy"
-    weights = class_weights_of(_train_targets(data), data.graph.num_classes) if weighs else None
-    loss = make_loss(
-        settings.loss,
-        class_weights=None if weights is None else weights.to(device, torch.float32),
-        label_smoothing=settings.label_smoothing,
-    )
+    assert batches is not None
+    is_begun = checkpoint.exists(folder.checkpoints, STATE)
+    if not is_begun:
+        # Of a run that was killed before its first checkpoint nothing is worth keeping.
+        folder.empty()
     means = make_means(config, data.graph.num_nodes, folder, device)
     optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
     state = State(model, optimizer, means, Position())
-    undo = (
-        UndoLog(means, folder.means / "undo.bin")
-        if means is not None and isinstance(means.home, Path)
-        else None
-    )
-    with stop_on_signals() as stop:
+    with ExitStack() as stack:
+        undo = None
+        if means is not None and isinstance(means.home, Path):
+            undo = UndoLog(means, folder.means / "undo.bin")
+            stack.callback(undo.close)
+        stop = stack.enter_context(stop_on_signals())
         trainer = Trainer(
             folder=folder,
             config=config,
@@ -184,7 +183,7 @@ def _trainer(
             checkpoint_seconds=checkpoint_seconds,
             listen=listen,
         )
-        if resume and checkpoint.exists(folder.checkpoints, STATE):
+        if is_begun:
             tensors, facts = checkpoint.load(folder.checkpoints, STATE)
             state.load(tensors, facts["position"])
             if undo is not None:
@@ -193,11 +192,60 @@ def _trainer(
         else:
             listen(folder.log("start", epochs=settings.epochs, samples=len(batches), device=str(device)))
             trainer.save()
-        try:
-            yield trainer
-        finally:
-            if undo is not None:
-                undo.close()
+        yield trainer
+
+
+def _checked(data: _Data, model: MuseGNN, config: Config, *, is_described: bool) -> tuple[Config, int]:
+    """Refuse what cannot be trained. The config with what M needs to know of the model, and its outputs."""
+    batches = data.loader("train", device_of(model))
+    if batches is None:
+        raise InputError(f"{data.store.stored.folder} has no training samples. Draw them: `muse sample`.")
+    check_learnable(_train_targets(data))
+    settings = config.training
+    learning_rate(
+        0,
+        total=settings.epochs * len(batches),
+        lr=settings.lr,
+        schedule=settings.schedule,
+        warmup=settings.warmup,
+    )
+    width, num_outputs = probe(model, gather_rows(data.graph.features, np.zeros(1, dtype=np.int64)))
+    needed = data.targets.shape[1] if data.targets.ndim == 2 else int(data.targets.max()) + 1
+    if needed > num_outputs or (data.targets.ndim == 2 and needed != num_outputs):
+        raise InputError(
+            f"The model has {num_outputs} outputs, but the labels need {needed}. "
+            f"Make it with out_dim={needed}."
+        )
+    if not is_described:
+        gamma = float(getattr(model.energy, "gamma", config.energy.gamma))
+        config = replace(
+            config,
+            energy=replace(config.energy, gamma=gamma),
+            model=replace(config.model, hidden=width),
+        )
+    return config, num_outputs
+
+
+def _with_samples(config: Config, store: SampleStore) -> Config:
+    """The config with how these samples were drawn, as far as a config can say it."""
+    if store.sampler["name"] not in SAMPLERS:
+        return config
+    sampling = replace(
+        config.sampling,
+        sampler=store.sampler["name"],
+        settings=dict(store.sampler["settings"]),
+        batch_size=store.batch_size or config.sampling.batch_size,
+        sample_seed=store.seed,
+    )
+    return replace(config, sampling=sampling)
+
+
+def _loss(data: _Data, config: Config, num_outputs: int, device: torch.device) -> Loss:
+    settings = config.training
+    weights = None
+    if settings.class_weights and settings.loss == "cross_entropy":
+        weights = class_weights_of(_train_targets(data), num_outputs).to(device, torch.float32)
+    return make_loss(settings.loss, class_weights=weights, label_smoothing=settings.label_smoothing)
 
 
 def _train_targets(data: _Data) -> np.ndarray:
@@ -225,6 +273,7 @@ def _finish(trainer: Trainer, data: _Data, peak: Peak, record: dict[str, Any]) -
     result: dict[str, Any] = {
         "dataset": data.graph.name,
         **{f"{split}_{name}": value for split, one in found.items() for name, value in one.metrics.items()},
+        "energies": next((one.energies for one in found.values() if one.energies), []),
         "error_bound": max((one.error_bound for one in found.values()), default=0.0),
         "epochs": position.epoch,
         "best_epoch": position.best_epoch + 1,
@@ -238,7 +287,7 @@ def _finish(trainer: Trainer, data: _Data, peak: Peak, record: dict[str, Any]) -
         **{key: record[key] for key in ("graph", "samples", "musegnn")},
     }
     trainer.listen(folder.log("end", **{k: v for k, v in result.items() if isinstance(v, int | float | str)}))
-    checkpoint.write_json(folder.path / "result.json", result)
+    checkpoint.write_json(folder.path / "result.json", checkpoint.finite(result))
 
 
 def _check_same(folder: RunFolder, config: Config, record: dict[str, Any]) -> None:

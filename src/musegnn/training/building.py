@@ -4,8 +4,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
+from musegnn.errors import InputError
 from musegnn.models import MLP, MuseGNN
+from musegnn.models.dropout import Dropout
 from musegnn.training.config import Config, EnergyConfig, ModelConfig
 from musegnn.unfolding import Energy
 from musegnn.unfolding.penalty import PENALTIES
@@ -44,17 +48,38 @@ def describe_model(model: MuseGNN, config: Config) -> tuple[Config, dict[str, in
             output_layers=len(g.widths) - 1,
             dropout=max(_dropout(f), _dropout(g)),
             input_dropout=f.input_dropout.p,
+            embedding_dropout=g.input_dropout.p,
             skip=f.skip is not None,
+            normalize=f.normalize,
         ),
     )
     sizes = {"in_dim": f.widths[0], "out_dim": g.widths[-1]}
     twin = build_model(described, **sizes)
-    same = str(twin) == str(model) and _shapes(twin) == _shapes(model)
+    same = str(twin) == str(model) and g.normalize is False and _shapes(twin) == _shapes(model)
     return (described, sizes) if same else (config, None)
 
 
+@torch.no_grad()
+def probe(model: MuseGNN, row: Float[Tensor, "1 in_dim"]) -> tuple[int, int]:
+    """d and the number of outputs of any model, seen on the features of one node."""
+    was_training = model.training
+    model.eval()
+    try:
+        Z = model.f(row.to(next((part.device for part in model.parameters()), row.device)))
+        outputs = model.g(Z)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"The model does not take the {row.shape[1]} features of a node ({reason}). "
+            f"Make it with in_dim={row.shape[1]}, in float32."
+        ) from error
+    finally:
+        model.train(was_training)
+    return int(Z.shape[1]), int(outputs.shape[1])
+
+
 def _dropout(mlp: MLP) -> float:
-    return max((float(part.p) for part in mlp.layers if isinstance(part, torch.nn.Dropout)), default=0.0)
+    return max((float(part.p) for part in mlp.layers if isinstance(part, Dropout)), default=0.0)
 
 
 def _shapes(model: MuseGNN) -> dict[str, Any]:

@@ -4,6 +4,7 @@ The JSON names the file and its digest and is moved into place last: what it say
 """
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,16 @@ from musegnn.store.header import checksum, read_json
 
 FORMAT = "musegnn checkpoint"
 VERSION = 1
-_KEPT = "The last complete checkpoint is kept; free some space, then go on with `muse train --resume`."
+KEPT = "The last complete checkpoint is kept; free some space, then go on with `muse train --resume`."
 
 
 def save(folder: Path, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """Write `<name>.json` and its tensors, whole or not at all; the one before is then removed."""
-    with file_errors(folder, _KEPT):
+    with file_errors(folder, KEPT):
         folder.mkdir(exist_ok=True)
+        for stray in folder.glob(".tmp*"):
+            # Of safetensors, if it was killed while it wrote.
+            stray.unlink()
         fresh = folder / f"{name}.safetensors.partial"
         try:
             save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, fresh)
@@ -73,7 +77,7 @@ def exists(folder: Path, name: str) -> bool:
 def write_json(path: Path, body: dict[str, Any]) -> None:
     """An object, whole or not at all."""
     fresh = path.with_name(path.name + ".partial")
-    with file_errors(path, _KEPT):
+    with file_errors(path, KEPT):
         try:
             with fresh.open("w", encoding="utf-8") as file:
                 json.dump(body, file, indent=1)
@@ -85,6 +89,15 @@ def write_json(path: Path, body: dict[str, Any]) -> None:
             fresh.unlink(missing_ok=True)
             raise
         _sync(path.parent)
+
+
+def finite(value: Any) -> Any:
+    """Infinity and NaN are no JSON: null in their place."""
+    if isinstance(value, dict):
+        return {name: finite(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _read(folder: Path, name: str) -> tuple[dict[str, Any], str, Path]:

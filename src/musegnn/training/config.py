@@ -6,6 +6,7 @@ Names are unique over all tables, so that `--set gamma=0.5` needs no table.
 import difflib
 import json
 import math
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields, replace
@@ -27,6 +28,8 @@ def _setting(default: Any, about: str, *, low: float = -math.inf, high: float = 
 
 _ABOVE_ZERO = math.ulp(0.0)
 _BELOW_ONE = math.nextafter(1.0, 0.0)
+_LARGEST_WHOLE = 2**63 - 1
+"""Of TOML, and of a seed of torch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +73,9 @@ class ModelConfig:
     output_layers: int = _setting(3, "of g", low=1)
     dropout: float = _setting(0.0, "in f and g, behind each ReLU", low=0, high=_BELOW_ONE)
     input_dropout: float = _setting(0.0, "of the features", low=0, high=_BELOW_ONE)
+    embedding_dropout: float = _setting(0.0, "of Y, before g", low=0, high=_BELOW_ONE)
     skip: bool = _setting(False, "one Linear past f, and one past g")
+    normalize: bool = _setting(False, "divide each row of the features by the sum of its absolute values")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +154,7 @@ class Config:
             own = {}
         for name, value in settings.items():
             if name in places and name != "settings":
-                parts.setdefault(places[name], {})[name] = value
+                parts.setdefault(places[name], {})[name] = _whole(value, places[name], name)
             elif name in _sampler_settings(sampler):
                 own[name] = value
             else:
@@ -170,9 +175,15 @@ class Config:
         for name, value in body.items():
             if name not in known:
                 raise InputError(f"{where}: {_unknown(name, sorted(known))}")
+            kind: type[Any] = str if name in ("name", "about", "dataset") else dict
+            if not isinstance(value, kind):
+                noun = "a text" if kind is str else "a table"
+                raise InputError(f"{where}: {name} must be {noun}; got {value!r}.")
             if name in TABLES:
-                names = {setting.name for setting in fields(TABLES[name])}
-                for key in value if name != "sampling" else ():
+                names = {setting.name for setting in fields(TABLES[name])} - {"settings"}
+                if name == "sampling":
+                    names |= set(_sampler_settings(value.get("sampler", SamplingConfig.sampler)))
+                for key in value:
                     if key not in names:
                         raise InputError(f"{where}: [{name}] {_unknown(key, sorted(names))}")
                 settings |= value
@@ -229,6 +240,13 @@ def _unknown(name: str, known: list[str]) -> str:
     return f"there is no setting {name!r}. {hint}"
 
 
+def _whole(value: Any, table: str, name: str) -> Any:
+    """8.0 as 8, where a whole number is wanted."""
+    if get_type_hints(TABLES[table])[name] is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
 def _hint(part: Any, name: str) -> Any:
     return get_type_hints(type(part))[name]
 
@@ -247,8 +265,9 @@ def _check(setting: "Field[Any]", value: Any, hint: Any) -> None:
         return
     if dict in (get_origin(kind) for kind in kinds) and isinstance(value, dict):
         return
-    is_whole = is_number and float(value).is_integer()
-    if is_number and ((int in kinds and is_whole) or float in kinds) and low <= value <= high:
+    if is_number and float in kinds and low <= value <= high and abs(value) <= sys.float_info.max:
+        return
+    if is_number and int in kinds and isinstance(value, int) and low <= value <= min(high, _LARGEST_WHOLE):
         return
     raise InputError(f"{setting.name} must be {_allowed(kinds, choices, low, high)}; got {value!r}.")
 
@@ -274,4 +293,5 @@ def _spell(value: Any) -> str:
         return "{ " + ", ".join(f"{name} = {_spell(part)}" for name, part in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_spell(part) for part in value) + "]"
-    return json.dumps(value)
+    # TOML is stricter than JSON: no surrogates, no bare DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

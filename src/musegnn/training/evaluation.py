@@ -1,6 +1,7 @@
 """Evaluation: the same pipeline on other samples, M read-only, so that twice gives the same answer."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -22,6 +23,8 @@ class Evaluation:
 
     metrics: dict[str, float]
     num_labeled: int
+    loss: float
+    """Mean over the batches that have a label; NaN where no loss was asked for."""
     error_bound: float
     """The largest bound of |Y - Y*|_F / |Y|_F over the samples that were looked at for it."""
     energies: list[float] = field(default_factory=list)
@@ -39,7 +42,6 @@ class Scored:
     energies: list[float]
 
 
-@torch.no_grad()
 def score(
     model: MuseGNN,
     means: MeanEmbeddings | None,
@@ -50,18 +52,28 @@ def score(
     indices: range | list[int] | None = None,
 ) -> Iterator[Scored]:
     """Batch by batch; `bounds` of them with an error bound, all if None, which takes about twice the time."""
+    for number, batch in enumerate(loader.batches(range(len(loader)) if indices is None else indices)):
+        # The curve of the first sample; of the others the last step, which is all that a bound takes.
+        traced_steps = model.steps if number == 0 else 1
+        is_traced = bounds is None or number < bounds
+        yield score_batch(model, means, batch, config, traced_steps if is_traced else None)
+
+
+@torch.no_grad()
+def score_batch(
+    model: MuseGNN, means: MeanEmbeddings | None, batch: Batch, config: Config, traced_steps: int | None
+) -> Scored:
+    """One batch; with energies and a bound of its last steps unless that is None."""
     model.eval()
     precision = config.training.precision
-    for number, batch in enumerate(loader.batches(range(len(loader)) if indices is None else indices)):
-        mu, seen = gather_means(means, batch, config.means.unseen, device_of(model))
-        if bounds is None or number < bounds:
-            # The curve of the first sample; of the others the last step, which is all that a bound takes.
-            trace = traced(model, batch, mu, seen, steps=None if number == 0 else 1)
-            Y, bound = trace.Y, trace.error_bound / max(float(trace.Y.norm()), 1e-30)
-            energies = trace.energies.tolist()
-        else:
-            Y, bound, energies = embed(model, batch, mu, seen, precision=precision), None, []
-        yield Scored(batch, Y, classify(model, batch, Y, precision=precision).cpu(), bound, energies)
+    mu, seen = gather_means(means, batch, config.means.unseen, device_of(model))
+    if traced_steps is None:
+        Y, bound, energies = embed(model, batch, mu, seen, precision=precision), None, []
+    else:
+        trace = traced(model, batch, mu, seen, steps=traced_steps, precision=precision)
+        Y, bound = trace.Y, trace.error_bound / max(float(trace.Y.norm()), 1e-30)
+        energies = trace.energies.tolist()
+    return Scored(batch, Y, classify(model, batch, Y, precision=precision).cpu(), bound, energies)
 
 
 def evaluate(
@@ -71,18 +83,24 @@ def evaluate(
     config: Config,
     *,
     bounds: int | None = 1,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     update: bool = False,
     label: str = "Evaluating",
 ) -> Evaluation:
     """Metrics over all seeds of a loader. `update` moves M as well, as the authors' code does."""
     book = ScoreBook(("accuracy", "macro_f1", config.training.metric))
-    largest, energies = 0.0, list[float]()
+    largest, energies, losses = 0.0, list[float](), list[float]()
     with progress(label, len(loader), unit="samples") as advance:
         for found in score(model, means, loader, config, bounds=bounds):
             book.add(found.logits, found.batch.targets)
+            if loss is not None:
+                losses.append(
+                    float(loss(found.logits.to(device_of(model)), found.batch.targets.to(device_of(model))))
+                )
             if update and means is not None:
                 means.update(found.batch.sample.node_ids, found.Y)
             largest = max(largest, found.error_bound or 0.0)
             energies = energies or found.energies
             advance(1)
-    return Evaluation(book.metrics(), book.num_labeled, largest, energies)
+    mean_loss = sum(losses) / len(losses) if losses else math.nan
+    return Evaluation(book.metrics(), book.num_labeled, mean_loss, largest, energies)

@@ -17,7 +17,7 @@ from typing import Any
 from musegnn.errors import StoreError
 from musegnn.store import file_errors
 from musegnn.store.header import read_json
-from musegnn.training.checkpoint import write_json
+from musegnn.training.checkpoint import KEPT, finite, write_json
 from musegnn.training.config import Config
 
 _LOCK = ".lock"
@@ -31,18 +31,24 @@ _OURS = {
     "report.html",
     _LOCK,
 }
+_PARTS = {"config.toml", "config.toml.partial", "events.jsonl", "run.json.partial"}
+"""What there may be before run.json, which is written last, says that a run has begun."""
 
 
 class RunFolder:
     """`with RunFolder(path) as folder:` holds the lock; a kill frees it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_there: bool = False) -> None:
         self.path = path.absolute()
+        self.is_there = is_there
+        """Whether it is to be found, not made."""
         self.checkpoints = self.path / "checkpoint"
         self.means = self.path / "means"
 
     def __enter__(self) -> "RunFolder":
         with file_errors(self.path):
+            if self.is_there and not self.path.is_dir():
+                raise StoreError(f"{self.path} does not exist. Pass the folder of a run.")
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
             try:
@@ -61,11 +67,28 @@ class RunFolder:
 
     def create(self, config: Config, record: dict[str, Any], *, overwrite: bool) -> None:
         """Begin a run: nothing of an earlier one may be there, unless it is to be replaced."""
-        self._check_free(overwrite)
         with file_errors(self.path):
+            if not self.is_half_made(config):
+                self._check_free(overwrite)
             _write_text(self.path / "config.toml", config.to_toml())
-            write_json(self.path / "run.json", record)
             (self.path / "events.jsonl").write_bytes(b"")
+            write_json(self.path / "run.json", record)
+
+    def is_half_made(self, config: Config) -> bool:
+        """Whether `create` was killed while it began a run with these very settings."""
+        there = {path.name for path in self.path.iterdir()} - {_LOCK}
+        if not there or not there <= _PARTS:
+            return False
+        path = self.path / "config.toml"
+        return not path.is_file() or path.read_bytes() == config.to_toml().encode()
+
+    def empty(self) -> None:
+        """Remove what a run wrote before its first checkpoint."""
+        with file_errors(self.path):
+            for path in (self.checkpoints, self.means):
+                if path.exists():
+                    _remove(path)
+            self.rewind_events(0)
 
     def config(self) -> Config:
         """The settings."""
@@ -93,8 +116,8 @@ class RunFolder:
     def log(self, event: str, **facts: Any) -> dict[str, Any]:
         """Append one line to events.jsonl."""
         entry = {"event": event, **facts}
-        with file_errors(self.path), (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        with file_errors(self.path, KEPT), (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(finite(entry), allow_nan=False) + "\n")
         return entry
 
     def events(self) -> list[dict[str, Any]]:
@@ -117,7 +140,7 @@ class RunFolder:
 
     def _check_free(self, overwrite: bool) -> None:
         there = {path.name for path in self.path.iterdir()} - {_LOCK}
-        foreign = sorted(there - _OURS)
+        foreign = sorted({name.removesuffix(".partial") for name in there} - _OURS)
         if foreign:
             raise StoreError(
                 f"{self.path} also holds {foreign[0]}, which is no part of a run. Choose another folder."
@@ -129,7 +152,8 @@ class RunFolder:
                 f"{self.path} holds {state}: {go_on}choose another folder, "
                 "or pass overwrite=True (--overwrite)."
             )
-        for name in sorted(there):
+        # First what says that there is a run: half of one must not be gone on with.
+        for name in sorted(there, key=lambda name: (name != "run.json", name)):
             _remove(self.path / name)
 
 

@@ -38,10 +38,19 @@ def embed(
 
 
 def traced(
-    model: MuseGNN, batch: Batch, mu: Rows | None, seen: Seen | None, *, steps: int | None = None
+    model: MuseGNN,
+    batch: Batch,
+    mu: Rows | None,
+    seen: Seen | None,
+    *,
+    steps: int | None = None,
+    precision: str = "float32",
 ) -> Trace:
     """As `embed`, with energies and error bounds of the last `steps` steps, or of all."""
-    Z = model.f(batch.features.to(device_of(model)))
+    device = device_of(model)
+    with cast(precision, device):
+        Z = model.f(batch.features.to(device, non_blocking=True))
+    Z = Z.float()
     last = model.steps if steps is None else min(steps, model.steps)
     given = batch.sample, model.energy
     start = unfold(Z, *given, model.steps - last, model.alpha, mu, seen=seen)

@@ -14,6 +14,7 @@ from musegnn.errors import DivergenceError, InputError
 from musegnn.means.undo import UndoLog
 from musegnn.memory import anonymous_memory
 from musegnn.progress import progress
+from musegnn.store import file_errors
 from musegnn.training import checkpoint
 from musegnn.training.batches import Batch, Loader
 from musegnn.training.config import Config
@@ -51,8 +52,9 @@ class Trainer:
         """All epochs that are left."""
         settings, position = self.config.training, self.state.position
         while position.epoch < settings.epochs and not position.is_done:
-            self._epoch()
-            self._end_epoch()
+            with _told_memory(f"Epoch {position.epoch + 1}, reading or evaluating", self.config):
+                self._epoch()
+                self._end_epoch()
         position.is_done = True
         self.save()
 
@@ -116,7 +118,8 @@ class Trainer:
         position.seconds += now - self._began
         self._began = now
         if self.undo is not None and self.state.means is not None:
-            self.state.means.flush()
+            with file_errors(self.folder.means):
+                self.state.means.flush()
         facts = {"position": self.state.facts(), "events": self.folder.events_size()}
         checkpoint.save(self.folder.checkpoints, STATE, self.state.tensors(), facts)
         if self.undo is not None:
@@ -129,10 +132,19 @@ class Trainer:
         found = None
         is_last = position.epoch + 1 == settings.epochs
         if self.valid is not None and (is_last or (position.epoch + 1) % settings.evaluate_every == 0):
-            found = evaluate(state.model, state.means, self.valid, self.config, update=settings.update_means)
-            better = found.metrics.get(settings.metric)
-            if better is not None and (position.best is None or better > position.best):
-                position.best, position.best_epoch = better, position.epoch
+            found = evaluate(
+                state.model,
+                state.means,
+                self.valid,
+                self.config,
+                bounds=0,
+                loss=self.loss,
+                update=settings.update_means,
+            )
+            # Of epochs that do equally well, as they often do on few nodes, the one with the least loss.
+            reached = [found.metrics.get(settings.metric, -math.inf), -found.loss]
+            if math.isfinite(reached[0]) and (position.best is None or reached > position.best):
+                position.best, position.best_epoch = reached, position.epoch
                 checkpoint.save(
                     self.folder.checkpoints, BEST, state.prediction_tensors(), {"position": state.facts()}
                 )
@@ -162,7 +174,7 @@ class Trainer:
         }
         if found is not None:
             event |= {f"valid_{name}": value for name, value in found.metrics.items()}
-            event |= {"energies": found.energies, "error_bound": found.error_bound}
+            event["valid_loss"] = found.loss
             event["best_epoch"] = position.best_epoch + 1
         return event
 
@@ -187,17 +199,25 @@ def _told_where(batch: Batch, epoch: int, config: Config) -> Iterator[None]:
     """What goes wrong in a step is said with the sample and the epoch it went wrong in."""
     where = f"Epoch {epoch + 1}, training sample {batch.index}"
     try:
-        yield
+        with _told_memory(f"{where} of {batch.sample.num_nodes:,} nodes", config):
+            yield
     except DivergenceError as error:
         raise DivergenceError(
             f"{where}: {error} The last checkpoint is kept.", step=error.step, energy=error.energy
         ) from error
+
+
+@contextmanager
+def _told_memory(where: str, config: Config) -> Iterator[None]:
+    """Out of memory is said with what to lower."""
+    try:
+        yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         raise InputError(
-            f"{where}: out of memory with {batch.sample.num_nodes:,} nodes, hidden={config.model.hidden} and "
-            f"steps={config.model.steps}. Lower batch_size or fanouts (smaller samples), or hidden; "
+            f"{where}: out of memory with hidden={config.model.hidden} and steps={config.model.steps}. "
+            "Lower batch_size or fanouts (smaller samples), or hidden; "
             "with gamma > 0 and M too large for memory, --set means_home=disk."
         ) from error
 

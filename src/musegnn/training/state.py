@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from musegnn.errors import StoreError
 from musegnn.means import MeanEmbeddings
 from musegnn.models import MuseGNN
 
@@ -20,8 +21,8 @@ class Position:
     loss_sum: float = 0.0
     num_correct: int = 0
     num_labeled: int = 0
-    best: float | None = None
-    """The best validation metric so far, and its epoch."""
+    best: list[float] | None = None
+    """The best validation metric so far, and minus the loss there."""
     best_epoch: int = -1
     seconds: float = 0.0
     """Of all processes that worked on this run."""
@@ -76,7 +77,14 @@ class State:
 def load_prediction(model: MuseGNN, means: MeanEmbeddings | None, tensors: dict[str, Tensor]) -> None:
     """Weights, and means that lie in memory."""
     prefix = "model."
-    model.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+    weights = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise StoreError(
+            f"The checkpoint is of another model: {reason} Pass the model it began with."
+        ) from error
     if means is not None and "means.M" in tensors:
         means.M.copy_(tensors["means.M"])
         means.count.copy_(tensors["means.count"])

@@ -1,0 +1,1 @@
+"""Dropout, with ReLU before it or without, in one pass."""
