@@ -15,7 +15,7 @@ three layers, M updated after each batch. The peers (`training_peers.py`):
     on DGL      the same with the very call of the authors, DGL's u_mul_e; mended, copy_u
     SAGE, GAT   PyG's, as many layers as hops, the same hidden width; NeighborLoader samples in the process
 
-A tuned allocator keeps large blocks and takes huge pages. Each turn of a contestant is a process of
+A tuned allocator keeps large blocks and takes huge pages; ours is as `muse train` sets it. Each turn of a contestant is a process of
 its own that drops its first batch and times the next ones; an epoch is the median time of a batch times the
 number of batches. Memory is the most anonymous memory that process has had. Before a clock runs, loss and
 gradients of the precursor are compared with ours in float64 (no dropout, gamma 0). How many cores were busy
@@ -47,9 +47,21 @@ from torch import Tensor, nn
 from training_peers import CORES, Contestant, Spec, Turns, take_turns
 
 import musegnn
-from musegnn import Energy, Graph, MeanEmbeddings, MuseGNN, Sample, SampleStore, ShadowKHop
+from musegnn import Energy, Graph, MuseGNN, Sample, SampleStore, ShadowKHop
+from musegnn.cli.main import ENVIRONMENT
 from musegnn.graph import EdgeChunk, FeatureSource, GraphSource, Topology
+from musegnn.means.undo import UndoLog
+from musegnn.memory import keep_freed_memory
+from musegnn.runs.run import make_means
 from musegnn.sampling.sample_store import StoredSamples
+from musegnn.training.batches import Loader
+from musegnn.training.building import build_model
+from musegnn.training.config import Config
+from musegnn.training.folder import RunFolder
+from musegnn.training.loop import Trainer
+from musegnn.training.losses import make_loss
+from musegnn.training.signals import Stop
+from musegnn.training.state import Position, State
 
 WARM_UP = 1
 LAMBDA, GAMMA, DROPOUT = 4.0, 0.5, 0.2
@@ -72,31 +84,38 @@ def inputs(graph: Graph, sample: Sample, dtype: torch.dtype = torch.float32) -> 
 
 
 def ours(
-    graph: Graph, store: SampleStore, hidden: int, steps: int, batches: int, means: Path | None = None
+    graph: Graph, store: SampleStore, hidden: int, steps: int, batches: int, on_disk: bool = False
 ) -> list[float]:
-    """Seconds of each batch behind the warm-up; M lies in memory, or in a folder."""
+    """Seconds of each batch behind the warm-up: the step of `muse train` with its loader and allocator."""
     assert graph.features is not None
-    torch.manual_seed(0)
-    energy = Energy(LAMBDA, GAMMA)
+    keep_freed_memory()
     rates = {"dropout": DROPOUT, "input_dropout": DROPOUT}
-    model = MuseGNN(graph.features.shape[1], graph.num_classes, hidden, energy, steps, **rates)
-    M = MeanEmbeddings(graph.num_nodes, hidden, home=means or "host")
+    home = {"means_home": "disk" if on_disk else "memory"}
+    config = Config().with_settings(
+        {"hidden": hidden, "steps": steps, "lambda_": LAMBDA, "gamma": GAMMA, **rates, **home}
+    )
+    model = build_model(config, graph.features.shape[1], graph.num_classes)
     optimizer = torch.optim.Adam(model.parameters(), training_peers.LEARNING_RATE)
-    ends = [time.perf_counter()]
-    for index in range(WARM_UP + batches):
-        sample = store["train"][index]
-        features, labels = inputs(graph, sample)
-        Y = model.embed(sample, features, M.gather(sample.node_ids))
-        training_peers.learn(optimizer, model.g(Y[: sample.num_seeds]), labels)
-        M.update(sample.node_ids, Y)
-        ends.append(time.perf_counter())
+    loss = make_loss("cross_entropy", class_weights=None, label_smoothing=0.0)
+    loader = Loader(store["train"], graph, graph.labels)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = RunFolder(Path(temporary))
+        means = make_means(config, graph.num_nodes, folder, torch.device("cpu"))
+        assert means is not None
+        undo = UndoLog(means, folder.means / "undo.bin") if on_disk else None
+        state = State(model, optimizer, means, Position())
+        trainer = Trainer(folder, config, state, loader, None, loss, Stop(), undo)
+        ends = [time.perf_counter()]
+        for batch in loader.batches(range(WARM_UP + batches)):
+            trainer.step(batch)
+            ends.append(time.perf_counter())
     return np.diff(ends)[WARM_UP:].tolist()
 
 
 def train_ours(spec: Spec) -> Spec:
     graph, store = Graph.open(spec["graph"]), SampleStore.open(spec["store"])
-    means = None if spec.get("means") is None else Path(spec["means"])
-    seconds = ours(graph, store, spec["hidden"], spec["steps"], spec["num_batches"], means)
+    sizes = spec["hidden"], spec["steps"], spec["num_batches"]
+    seconds = ours(graph, store, *sizes, on_disk="means" in spec)
     return {"seconds": seconds, "nodes": float(store["train"].num_nodes[: WARM_UP + len(seconds)].mean())}
 
 
@@ -133,7 +152,7 @@ def contestants(options: argparse.Namespace, spec: Spec) -> list[Contestant]:
 
     here = sys.executable
     found = [
-        one(OURS, here, "ours", tuned=False),
+        Contestant(OURS, here, spec | {"contestant": "ours"}, ENVIRONMENT),
         one("precursor as published", here, "messages", tuned=False),
         one("precursor mended", here, "sparse", tuned=True),
     ]
@@ -217,7 +236,7 @@ def memory(options: argparse.Namespace) -> Iterator[Figure]:
         drawn(graph, MEMORY_FANOUTS, scratch)
         paths = {name: str(scratch / name) for name in ("graph", "store", "means")}
         sizes = {"hidden": MEMORY_HIDDEN, "steps": options.steps, "num_batches": MEMORY_BATCHES}
-        contestant = Contestant(OURS, sys.executable, {"contestant": "ours", **sizes, **paths})
+        contestant = Contestant(OURS, sys.executable, {"contestant": "ours", **sizes, **paths}, ENVIRONMENT)
         turns = take_turns([contestant], options.repeats)[OURS]
         peaks.append(turns.peak)
         assert graph.features is not None

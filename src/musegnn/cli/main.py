@@ -17,6 +17,9 @@ from musegnn.store import file_errors
 from musegnn.version import __version__
 
 INTERRUPTED = 130
+ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "THP_MEM_ALLOC_ENABLE": "1"}
+"""What torch reads when it starts. Threads that wait by spinning take a shared machine from the one they wait
+for; without huge pages, to touch fresh memory takes longer than to compute what goes into it."""
 
 # Typer brings its own copy of click from 0.17 on, so click's classes are taken from Typer's public ones.
 _UsageError = typer.BadParameter.__bases__[0]
@@ -65,8 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
         # A reader that has seen enough (head) ends us quietly; SIGTERM cleans up as Ctrl-C does.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        # Threads of torch that wait by spinning keep a shared machine from the one they wait for.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     command = typer.main.get_command(app)
     try:
