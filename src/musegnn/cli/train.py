@@ -72,7 +72,7 @@ def train(
     chosen = {"epochs": epochs, "seed": seed}
     changes = {name: value for name, value in chosen.items() if value is not None}
     changes |= _changes(settings or [])
-    means = _Means(threads, checkpoint_seconds, pick_device(device), _loggers(loggers))
+    means = _Means(threads, checkpoint_seconds, pick_device(device), _loggers(loggers), time.monotonic())
     places = {"root": root, "samples": samples}
     if target is not None:
         _begin(target, changes, out, {**places, "stores": stores}, means, overwrite)
@@ -94,6 +94,7 @@ class _Means:
     checkpoint_seconds: float
     device: str
     loggers: list[str]
+    began: float
 
 
 def _changes(settings: list[str]) -> dict[str, Any]:
@@ -176,6 +177,7 @@ def _run(prepared: "Prepared", folder: Path, means: _Means, *, overwrite: bool, 
             resume=resume,
             overwrite=overwrite,
             listen=listen,
+            began=means.began,
         )
     _print_result(folder, run.result)
 

@@ -1,6 +1,7 @@
 """`musegnn.train`: a graph, its samples and a model in, a run out."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -51,6 +52,7 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     listen: Listener = lambda event: None,
+    began: float | None = None,
     **settings: Any,
 ) -> Run:
     """Train a model on stored samples (algorithm 1) into a run folder; called again with `resume`, go on.
@@ -74,6 +76,7 @@ def train(
         resume: Go on with the run at `out`, from its last checkpoint, inside the epoch.
         overwrite: Replace a run at `out`.
         listen: Called with each event of events.jsonl.
+        began: The `time.monotonic()` from which the seconds of result.json count, if not from now.
         settings: Those of the tables means and training (`musegnn.training.config`), such as `epochs=20`.
     """
     if not isinstance(model, MuseGNN):
@@ -104,6 +107,7 @@ def train(
             trainer = stack.enter_context(
                 _trainer(folder, config, model, data, loss, checkpoint_seconds, listen)
             )
+            trainer.count_from(time.monotonic() if began is None else began)
             stack.enter_context(torch.random.fork_rng())
             trainer.run()
             _finish(trainer, data, peak, record)

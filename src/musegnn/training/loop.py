@@ -48,6 +48,10 @@ class Trainer:
     def __post_init__(self) -> None:
         self._saved = self._began = time.monotonic()
 
+    def count_from(self, began: float) -> None:
+        """The seconds of this process count from here."""
+        self._began = began
+
     def run(self) -> None:
         """All epochs that are left."""
         settings, position = self.config.training, self.state.position
