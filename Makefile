@@ -11,8 +11,8 @@ export PYTHONPATH =
 help:                      ## List the targets.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-demo: $(VENV)/.run         ## Install into .venv and run the main job on the embedded data.
-	$(BIN)/muse info debian
+demo: $(VENV)/.run         ## Install into .venv and run the main job: train on the embedded graph.
+	$(BIN)/muse train debian --out runs/demo --overwrite
 
 test: check                ## Everything CI checks, in under eight minutes on two cores.
 	$(BIN)/python -m pytest -q

@@ -10,7 +10,10 @@ from musegnn.cli.main import main
 FOLDER = Path(__file__).parent / "help"
 
 
-@pytest.mark.parametrize("command", ["muse", "import", "sample", "info", "doctor"])
+COMMANDS = ["muse", "import", "sample", "train", "evaluate", "predict", "recipes", "info", "doctor"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_help_text_is_as_pinned(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("NO_COLOR", "1")
