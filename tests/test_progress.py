@@ -64,4 +64,4 @@ def test_after_a_resume_the_bar_begins_where_the_work_does(shown, monkeypatch):
     monkeypatch.setattr(Progress, "add_task", recorded)
     with progress("Sampling", 1000, "samples", done=900) as advance:
         advance(10)
-    assert added == [{"total": 1000, "completed": 900}]
+    assert added == [{"total": 1000, "completed": 900, "note": ""}]

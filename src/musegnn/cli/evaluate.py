@@ -36,6 +36,7 @@ def evaluate(
     """
     from musegnn.memory import keep_freed_memory
     from musegnn.runs import load_run
+    from musegnn.training.checkpoint import finite
 
     chosen = [name for name, is_chosen in (("online", online), ("hops", hops), ("full", full)) if is_chosen]
     if len(chosen) > 1:
@@ -54,7 +55,9 @@ def evaluate(
             split: {**one.metrics, "error_bound": one.error_bound, "num_labeled": one.num_labeled}
             for split, one in found.items()
         }
-        print(json.dumps({"run": str(run), "how": how, "is_finished": is_finished, **record}, indent=1))
+        print(
+            json.dumps(finite({"run": str(run), "how": how, "is_finished": is_finished, **record}), indent=1)
+        )
         return
     words = {"stored": "stored samples", "online": "fresh samples", "full": "the whole graph"}
     print(f"{run} on {words.get(how, f'all neighbors up to {hops} hops away')}")

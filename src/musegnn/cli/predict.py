@@ -62,7 +62,7 @@ def predict(
         out,
         _plan(predictor, ids, hops),
         num_batches=num_batches,
-        class_names=opened.graph.class_names,
+        class_names=None if opened.config.training.loss == "bce" else opened.graph.class_names,
         node_names=predictor.graph.node_names,
         overwrite=overwrite,
     )

@@ -14,7 +14,8 @@ def parse(settings: list[str], example: str) -> dict[str, Any]:
         if not (key.isidentifier() and equals):
             raise InputError(f"--set takes KEY=VALUE, got {setting!r}. For example --set {example}.")
         try:
-            options[key] = ast.literal_eval(text)
+            # As TOML writes them, too.
+            options[key] = ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             options[key] = text
     return options

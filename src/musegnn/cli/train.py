@@ -71,7 +71,7 @@ def train(
         )
     chosen = {"epochs": epochs, "seed": seed}
     changes = {name: value for name, value in chosen.items() if value is not None}
-    changes |= _changes(settings or [])
+    changes |= parse(settings or [], "gamma=0.5")
     means = _Means(threads, checkpoint_seconds, pick_device(device), _loggers(loggers), time.monotonic())
     places = {"root": root, "samples": samples}
     if target is not None:
@@ -97,15 +97,6 @@ class _Means:
     began: float
 
 
-def _changes(settings: list[str]) -> dict[str, Any]:
-    """--set, with true and false as TOML writes them."""
-    truths = {"true": True, "false": False}
-    parsed = parse(settings, "gamma=0.5")
-    return {
-        name: truths.get(value, value) if isinstance(value, str) else value for name, value in parsed.items()
-    }
-
-
 def _loggers(text: str) -> list[str]:
     """Looked for now and not behind an import that takes hours."""
     from musegnn.runs.loggers import check_loggers
@@ -125,11 +116,14 @@ def _begin(
 ) -> None:
     # torch takes a second to import: `muse --help` does not wait for it.
     from musegnn.recipes import pipeline
+    from musegnn.training.folder import RunFolder
 
     config, graph = pipeline.find(target)
     config = config.with_settings(changes)
     folder = _free_folder(config.name) if out is None else out
     check_out(folder)
+    # Import and sampling may take hours: what is in the way is told before.
+    RunFolder(folder).check_free(overwrite)
     print(f"Training {config.name}" + (f": {config.about}" if config.about else ""))
     workers = default_workers()
     prepared = pipeline.prepare(config, graph, **places, workers=workers, device=means.device, say=show.line)

@@ -48,10 +48,8 @@ class Predictor:
         """Number of a batch and its predictions, each node in one batch; `ids` ascend."""
         for found, rows in self._scored(ids, numbers):
             logits = found.logits[torch.from_numpy(rows)]
-            if logits.shape[1] == 1 or self.run.config.training.loss == "bce":
-                probabilities = torch.sigmoid(logits)
-            else:
-                probabilities = torch.softmax(logits, dim=1)
+            is_multi_label = self.run.config.training.loss == "bce"
+            probabilities = torch.sigmoid(logits) if is_multi_label else torch.softmax(logits, dim=1)
             yield (
                 found.batch.index,
                 Predictions(

@@ -77,7 +77,7 @@ class Run:
     def graph(self) -> Graph:
         """The graph it was trained on, found again and compared by its digest."""
         facts = self.record["graph"]
-        graph = self._given[0] or _find_graph(facts)
+        graph = self._given[0] or _find_graph(facts, self.folder.path)
         if graph.digest != facts["digest"]:
             raise StoreError(
                 f"{self.folder.path} was trained on the graph {facts['digest'][:12]}, but {graph.name} is "
@@ -89,7 +89,7 @@ class Run:
     def samples(self) -> SampleStore:
         """The samples it was trained with."""
         facts = self.record["samples"]
-        samples = self._given[1] or SampleStore.open(facts["folder"], graph=self.graph)
+        samples = self._given[1] or SampleStore.open(_find(facts, self.folder.path), graph=self.graph)
         if samples.digest != facts["digest"]:
             raise StoreError(
                 f"{facts['folder']} holds other samples than {self.folder.path} was trained with. "
@@ -272,9 +272,15 @@ def _joined(parts: list[Predictions], places: np.ndarray) -> Predictions:
     return Predictions(**{name: values[order] for name, values in rows.items()})
 
 
-def _find_graph(facts: dict[str, Any]) -> Graph:
+def _find(facts: dict[str, Any], run: Path) -> Path:
+    """Where a store lay, or lies now if it was moved along with the run."""
+    moved = run / facts["from_here"]
+    return moved if moved.is_dir() and not Path(facts["folder"]).is_dir() else Path(facts["folder"])
+
+
+def _find_graph(facts: dict[str, Any], run: Path) -> Graph:
     if facts["folder"] is not None:
-        return Graph.open(facts["folder"])
+        return Graph.open(_find(facts, run))
     try:
         return datasets.load(facts["name"])
     except InputError as error:

@@ -1,5 +1,6 @@
 """`musegnn.train`: a graph, its samples and a model in, a run out."""
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -22,12 +23,13 @@ from musegnn.runs.run import Run, make_means
 from musegnn.sampling import Draws, SampleStore
 from musegnn.sampling.catalog import SAMPLERS
 from musegnn.sampling.draws import split_nodes
+from musegnn.store import StoredFolder
 from musegnn.store.header import checksum
 from musegnn.training import checkpoint
 from musegnn.training.batches import Loader, gather_rows
 from musegnn.training.building import describe_model, probe
 from musegnn.training.config import Config
-from musegnn.training.evaluation import evaluate
+from musegnn.training.evaluation import Evaluation, evaluate
 from musegnn.training.folder import RunFolder
 from musegnn.training.forward import device_of
 from musegnn.training.loop import BEST, STATE, Listener, Trainer
@@ -91,8 +93,8 @@ def train(
     loss = _loss(data, config, num_outputs, device_of(model))
     record = {
         "musegnn": __version__,
-        "graph": {"digest": graph.digest, "name": graph.name, "folder": _folder(graph.stored)},
-        "samples": {"digest": store.digest, "folder": _folder(store.stored)},
+        "graph": {"digest": graph.digest, "name": graph.name, **_place(graph.stored, Path(out))},
+        "samples": {"digest": store.digest, **_place(store.stored, Path(out))},
         "labels": None if labels is None else digest_of(targets),
         "model": sizes,
     }
@@ -115,6 +117,9 @@ def train(
     # A run that was finished before has not told the model yet.
     _ = run.model
     return run
+
+
+_NOTHING = Evaluation({}, 0, math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -268,7 +273,7 @@ def _finish(trainer: Trainer, data: _Data, peak: Peak, record: dict[str, Any]) -
     for split in ("valid", "test"):
         loader = data.loader(split, device_of(state.model))
         if loader is not None:
-            bounds = None if split == "test" else 1
+            bounds = None if split == "test" or "test" not in data.store else 0
             found[split] = evaluate(
                 state.model, state.means, loader, config, bounds=bounds, label=f"Evaluating {split}"
             )
@@ -278,7 +283,7 @@ def _finish(trainer: Trainer, data: _Data, peak: Peak, record: dict[str, Any]) -
         "dataset": data.graph.name,
         **{f"{split}_{name}": value for split, one in found.items() for name, value in one.metrics.items()},
         "energies": next((one.energies for one in found.values() if one.energies), []),
-        "error_bound": max((one.error_bound for one in found.values()), default=0.0),
+        "error_bound": (found.get("test") or found.get("valid") or _NOTHING).error_bound,
         "epochs": position.epoch,
         "best_epoch": position.best_epoch + 1,
         "seconds": round(position.seconds, 2),
@@ -320,5 +325,8 @@ def _first_difference(was: Config, now: Config) -> str:
     return f"{old.split('  #')[0]}, now {new.split('  #')[0]}"
 
 
-def _folder(stored: Any) -> str | None:
-    return None if stored is None else os.fspath(stored.folder)
+def _place(stored: StoredFolder | None, out: Path) -> dict[str, str | None]:
+    """Where a store lies, and where from the run folder: both may be moved together."""
+    if stored is None:
+        return {"folder": None, "from_here": None}
+    return {"folder": os.fspath(stored.folder), "from_here": os.path.relpath(stored.folder, out.absolute())}

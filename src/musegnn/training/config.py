@@ -42,7 +42,7 @@ class SamplingConfig:
     )
     batch_size: int = _setting(1000, "seeds in a sample", low=1)
     sample_seed: int = _setting(0, "another seed draws other samples", low=0)
-    online: bool = _setting(False, "draw fresh training samples in each epoch, store none of them")
+    online: bool = _setting(False, "draw fresh training samples for each epoch")
 
     def build(self) -> Sampler:
         """The sampler."""
@@ -143,6 +143,8 @@ class Config:
             raise InputError(
                 "update_means=true needs means_home='memory'; got 'disk'. Leave M alone in evaluation."
             )
+        if self.training.class_weights and self.training.loss == "bce":
+            raise InputError("class_weights=true belongs to loss='cross_entropy'; got 'bce'. Leave it out.")
 
     def with_settings(self, settings: dict[str, Any]) -> "Config":
         """With some settings changed, by name; an unknown one is answered with the nearest."""

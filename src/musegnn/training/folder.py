@@ -2,7 +2,7 @@
 
 config.toml    every setting
 run.json       graph and samples: where they lie, their digests
-events.jsonl   one JSON object a line: start, epoch, checkpoint, resume, end
+events.jsonl   one JSON object a line: start, epoch, end
 checkpoint/    state (to go on from) and best (to predict with)
 result.json    written last: a run without it is not finished
 """
@@ -69,7 +69,8 @@ class RunFolder:
         """Begin a run: nothing of an earlier one may be there, unless it is to be replaced."""
         with file_errors(self.path):
             if not self.is_half_made(config):
-                self._check_free(overwrite)
+                self.check_free(overwrite)
+                self._clear()
             _write_text(self.path / "config.toml", config.to_toml())
             (self.path / "events.jsonl").write_bytes(b"")
             write_json(self.path / "run.json", record)
@@ -138,8 +139,10 @@ class RunFolder:
         with file_errors(self.path), (self.path / "events.jsonl").open("ab") as file:
             file.truncate(min(size, file.tell()))
 
-    def _check_free(self, overwrite: bool) -> None:
-        there = {path.name for path in self.path.iterdir()} - {_LOCK}
+    def check_free(self, overwrite: bool) -> None:
+        """Refuse a folder that holds something that a new run may not replace."""
+        with file_errors(self.path):
+            there = {path.name for path in self.path.iterdir()} - {_LOCK} if self.path.is_dir() else set()
         foreign = sorted({name.removesuffix(".partial") for name in there} - _OURS)
         if foreign:
             raise StoreError(
@@ -152,6 +155,9 @@ class RunFolder:
                 f"{self.path} holds {state}: {go_on}choose another folder, "
                 "or pass overwrite=True (--overwrite)."
             )
+
+    def _clear(self) -> None:
+        there = {path.name for path in self.path.iterdir()} - {_LOCK}
         # First what says that there is a run: half of one must not be gone on with.
         for name in sorted(there, key=lambda name: (name != "run.json", name)):
             _remove(self.path / name)

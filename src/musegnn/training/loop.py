@@ -86,13 +86,9 @@ class Trainer:
     def step(self, batch: Batch) -> None:
         """Lines 4 to 10 of algorithm 1: mu, Z, K steps, the loss of the seeds, Adam, then M and c."""
         state, settings, position = self.state, self.config.training, self.state.position
-        total = settings.epochs * len(self.train)
         torch.manual_seed(step_seed(settings.seed, position.step))
-        lr = learning_rate(
-            position.step, total=total, lr=settings.lr, schedule=settings.schedule, warmup=settings.warmup
-        )
         for group in state.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = self._lr(position.step)
         state.model.train()
         with _told_where(batch, position.epoch, self.config):
             mu, seen = gather_means(state.means, batch, self.config.means.unseen, device_of(state.model))
@@ -170,7 +166,7 @@ class Trainer:
             "step": position.step,
             "loss": self._mean_loss(),
             "train_accuracy": position.num_correct / max(position.num_labeled, 1),
-            "lr": self.state.optimizer.param_groups[0]["lr"],
+            "lr": self._lr(position.step - 1),
             "seconds": round(seconds, 3),
             "samples_per_second": round(len(self.train) / max(seconds, 1e-9), 3),
             "waited": round(self._share, 4),
@@ -181,6 +177,13 @@ class Trainer:
             event["valid_loss"] = found.loss
             event["best_epoch"] = position.best_epoch + 1
         return event
+
+    def _lr(self, step: int) -> float:
+        settings = self.config.training
+        total = settings.epochs * len(self.train)
+        return learning_rate(
+            step, total=total, lr=settings.lr, schedule=settings.schedule, warmup=settings.warmup
+        )
 
     def _count(self, loss: float, logits: Tensor, targets: Tensor) -> None:
         position = self.state.position
