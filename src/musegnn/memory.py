@@ -66,3 +66,9 @@ def keep_freed_memory() -> None:
     mallopt(mmap_max, 0)
     mallopt(trim_threshold, 2**31 - 1)
     mallopt(top_pad, 1 << 26)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on the CPU or on a GPU."""
+    words = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(word in str(error).lower() for word in words)

@@ -155,14 +155,14 @@ def configs(draw):
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
     changes = {}
     for name, (_, setting) in SETTINGS.items():
-        if name in ("settings", "sampler", "update_means"):
+        if name in ("settings", "sampler", "update_means", "class_weights"):
             continue
         parts, choices = kinds(name)
         low, high = setting.metadata["low"], setting.metadata["high"]
         top = None if high == math.inf else high
         options = [st.sampled_from(choices)] if choices else []
         options += [st.booleans()] if bool in parts else []
-        options += [st.integers(int(low), int(min(high, 2**62)))] if int in parts else []
+        options += [st.integers(int(max(low, -(2**62))), int(min(high, 2**62)))] if int in parts else []
         if float in parts:
             options.append(st.floats(low, top, allow_nan=False, allow_infinity=False))
         if draw(st.booleans()):

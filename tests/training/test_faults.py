@@ -1,7 +1,9 @@
 """What cannot be trained is said in one line, before a folder is made; what goes wrong says where."""
 
 import copy
+import dataclasses
 import math
+import shutil
 
 import jaxtyping
 import numpy as np
@@ -181,3 +183,61 @@ def test_validation_nodes_without_labels(store, tmp_path):
     assert all("valid_accuracy" not in event for event in run.events)
     tensors = [checkpoint.load(tmp_path / "run" / "checkpoint", name)[0] for name in ("state", "best")]
     assert all(torch.equal(tensors[0][key], part) for key, part in tensors[1].items())
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_feature_that_is_no_number_is_not_dropped(store, tmp_path, dropout):
+    """A kernel that compares with 0 could turn it into 0, and train on."""
+    features = np.array(GRAPH.features)
+    features[store["train"][0].node_ids] = np.nan
+    graph = dataclasses.replace(GRAPH, features=features)
+    model = small_runs.model(dropout=dropout)
+    drawn = musegnn.sample(graph, musegnn.ShadowKHop([2]), tmp_path / "s", batch_size=20)
+    message = told(tmp_path / "run", drawn, DivergenceError, graph=graph, model=model)
+    assert message.startswith("Epoch 1, training sample")
+
+
+def test_a_gradient_that_is_no_number_ends_the_run_before_the_step(store, tmp_path, monkeypatch):
+    real = Trainer.step
+
+    def step(trainer, batch):
+        if trainer.state.position.step == 2:
+            next(trainer.state.model.parameters()).register_hook(lambda gradient: gradient * math.inf)
+        real(trainer, batch)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    message = told(tmp_path / "run", store, DivergenceError)
+    assert "The gradient is" in message
+    assert kept_step(tmp_path / "run") == 2
+    tensors, _ = checkpoint.load(tmp_path / "run" / "checkpoint", "state")
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
+
+
+@pytest.mark.parametrize(("name", "value"), [("gamma", 0.5), ("hidden", 64), ("batch_size", 7)])
+def test_what_model_and_samples_say_cannot_be_set_beside_them(store, tmp_path, name, value):
+    message = told(tmp_path / "run", store, **{name: value})
+    assert message.startswith(f"{name} is a setting of the ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_of_another_run_is_refused(store, tmp_path):
+    """Put into the folder of a run with other settings, or beside a config.toml that was edited."""
+    for name, lr in (("one", 0.01), ("two", 0.02)):
+        musegnn.train(GRAPH, store, small_runs.model(), tmp_path / name, epochs=1, lr=lr)
+        (tmp_path / name / "result.json").unlink()
+    shutil.rmtree(tmp_path / "one" / "checkpoint")
+    shutil.copytree(tmp_path / "two" / "checkpoint", tmp_path / "one" / "checkpoint")
+    with pytest.raises(InputError, match="is of another run"):
+        musegnn.train(GRAPH, store, small_runs.model(), tmp_path / "one", epochs=1, lr=0.01, resume=True)
+
+
+def test_means_that_were_lost_are_not_made_anew(store, tmp_path):
+    folder, settings = tmp_path / "run", {"epochs": 1, "means_home": "disk"}
+    run = musegnn.train(GRAPH, store, small_runs.model(gamma=0.5), folder, **settings)
+    assert run.evaluate()
+    shutil.rmtree(folder / "means")
+    with pytest.raises(InputError, match="has lost the means"):
+        musegnn.load_run(folder, graph=GRAPH).evaluate()
+    (folder / "result.json").unlink()
+    with pytest.raises(InputError, match="has lost the means"):
+        musegnn.train(GRAPH, store, small_runs.model(gamma=0.5), folder, resume=True, **settings)

@@ -42,6 +42,8 @@ def evaluate(
     if len(chosen) > 1:
         raise InputError(f"Choose one of --online, --hops and --full, got --{' and --'.join(chosen)}.")
     how: Any = chosen[0] if chosen else "stored"
+    if scratch is not None and how != "full":
+        raise InputError("--scratch is for the files of --full: pass it with --full.")
     if seed is not None and how != "online":
         raise InputError("--seed draws fresh samples: pass it with --online.")
     keep_freed_memory()

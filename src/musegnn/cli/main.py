@@ -12,6 +12,7 @@ import typer
 
 from musegnn.cli import doctor, evaluate, import_, info, predict, recipes, sample, train
 from musegnn.errors import InputError
+from musegnn.memory import is_out_of_memory
 from musegnn.progress import show_progress
 from musegnn.store import file_errors
 from musegnn.version import __version__
@@ -80,6 +81,13 @@ def main(arguments: list[str] | None = None) -> int:
             raise KeyboardInterrupt
     except InputError as error:
         return _fail(str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return _fail(
+            "Out of memory. Lower hidden, batch_size or fanouts (--set ...); with gamma > 0 and M too large, "
+            "--set means_home=disk."
+        )
     except _ClickError as error:
         return _fail(_usage_line(error, command))
     except (KeyboardInterrupt, typer.Abort):

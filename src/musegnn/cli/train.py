@@ -122,8 +122,9 @@ def _begin(
     config = config.with_settings(changes)
     folder = _free_folder(config.name) if out is None else out
     check_out(folder)
-    # Import and sampling may take hours: what is in the way is told before.
-    RunFolder(folder).check_free(overwrite)
+    if (folder / "run.json").exists():
+        # Import and sampling may take hours: what is in the way is told before.
+        RunFolder(folder).check_free(overwrite)
     print(f"Training {config.name}" + (f": {config.about}" if config.about else ""))
     workers = default_workers()
     prepared = pipeline.prepare(config, graph, **places, workers=workers, device=means.device, say=show.line)

@@ -37,7 +37,7 @@ class Dropout(nn.Module):
         ):
             return F.dropout(F.relu(x) if self.relu else x, self.p)
         result: Tensor = _Dropout.apply(
-            x, int(torch.randint(2**62, ())), round(self.p * _RESOLUTION), self.relu
+            x, int(torch.randint(2**62, ())), min(round(self.p * _RESOLUTION), _RESOLUTION - 1), self.relu
         )
         return result
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from musegnn import datasets
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
+from musegnn.inference.full import Embeddings, embed_graph
 from musegnn.inference.tables import Predictions
 from musegnn.means import MeanEmbeddings
 from musegnn.models import MuseGNN
@@ -130,7 +131,7 @@ class Run:
 
     @cached_property
     def _empty_means(self) -> MeanEmbeddings | None:
-        return make_means(self.config, self.graph.num_nodes, self.folder, self.device)
+        return make_means(self.config, self.graph.num_nodes, self.folder, self.device, is_there=True)
 
     @property
     def weights_digest(self) -> str:
@@ -164,7 +165,7 @@ class Run:
             hops: Of "hops".
             seed: Of "online"; the next one after that of the stored samples unless given.
             threads: That read ahead.
-            scratch: Where "full" has its files; the system's folder for temporary ones unless given.
+            scratch: Where "full" has its files; beside the run folder unless given.
         """
         if splits is None:
             splits = tuple(split for split in ("valid", "test") if split in self.samples)
@@ -173,7 +174,8 @@ class Run:
         targets = self._targets()
         given = self.model, self.means, self.graph
         if how == "full":
-            return evaluate_full(*given, targets, list(splits), self.config, scratch)
+            beside = self.folder.path.parent if scratch is None else scratch
+            return evaluate_full(*given, targets, list(splits), self.config, beside)
         found = {}
         for split in splits:
             samples = samples_of(self.graph, self.samples, split, how, hops=hops, seed=seed)
@@ -216,6 +218,14 @@ class Run:
         Y: np.ndarray = predictor.embed(ids)[places]
         return Y
 
+    def embed_graph(self, folder: str | Path, *, bound: bool = False) -> Embeddings:
+        """Y of all nodes by descent on the whole graph, kept as `embeddings.bin` in an existing folder.
+
+        Y lies in mapped files, so that a graph whose embeddings exceed the memory gets them, too.
+        """
+        given = self.model, self.graph, self.means
+        return embed_graph(*given, Path(folder), unseen=self.config.means.unseen, bound=bound, keep=True)
+
     def __repr__(self) -> str:
         result = self.folder.result()
         state = (
@@ -227,12 +237,14 @@ class Run:
 
 
 def make_means(
-    config: Config, num_nodes: int, folder: RunFolder, device: torch.device
+    config: Config, num_nodes: int, folder: RunFolder, device: torch.device, *, is_there: bool = False
 ) -> MeanEmbeddings | None:
-    """M, where the config says; None if gamma is 0."""
+    """M, where the config says; None if gamma is 0. One that `is_there` is not made anew, of zeros."""
     if config.energy.gamma == 0:
         return None
     settings = config.means
+    if is_there and settings.means_home == "disk" and not (folder.means / "M.bin").is_file():
+        raise StoreError(f"{folder.means} has lost the means of this run. Put them back, or train again.")
     home: Any = (
         folder.means if settings.means_home == "disk" else "host" if device.type == "cpu" else "device"
     )

@@ -28,7 +28,7 @@ from musegnn.store.header import checksum
 from musegnn.training import checkpoint
 from musegnn.training.batches import Loader, gather_rows
 from musegnn.training.building import describe_model, probe
-from musegnn.training.config import Config
+from musegnn.training.config import Config, settings_of_tables
 from musegnn.training.evaluation import Evaluation, evaluate
 from musegnn.training.folder import RunFolder
 from musegnn.training.forward import device_of
@@ -85,6 +85,7 @@ def train(
         raise InputError(f"model must be a musegnn.MuseGNN, got {type(model).__name__}.")
     store.check_graph(graph)
     started = config or Config(name=graph.name, dataset=graph.name)
+    _check_settings(settings)
     config, sizes = describe_model(model, _with_samples(started.with_settings(settings), store))
     targets = check_targets(graph, labels, config.training.loss)
     data = _Data(graph, store, targets, threads, config.sampling.online)
@@ -105,7 +106,8 @@ def train(
             _check_same(folder, config, record)
         else:
             folder.create(config, record, overwrite=overwrite)
-        if folder.result() is None:
+        was_finished = folder.result() is not None
+        if not was_finished:
             trainer = stack.enter_context(
                 _trainer(folder, config, model, data, loss, checkpoint_seconds, listen)
             )
@@ -114,8 +116,9 @@ def train(
             trainer.run()
             _finish(trainer, data, peak, record)
     run = Run(Path(out), graph=graph, samples=store, model=model, labels=labels, device=device_of(model))
-    # A run that was finished before has not told the model yet.
-    _ = run.model
+    if was_finished:
+        # The model has not seen these weights yet.
+        _ = run.model
     return run
 
 
@@ -171,7 +174,7 @@ def _trainer(
     if not is_begun:
         # Of a run that was killed before its first checkpoint nothing is worth keeping.
         folder.empty()
-    means = make_means(config, data.graph.num_nodes, folder, device)
+    means = make_means(config, data.graph.num_nodes, folder, device, is_there=is_begun)
     optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
     state = State(model, optimizer, means, Position())
     with ExitStack() as stack:
@@ -194,6 +197,11 @@ def _trainer(
         )
         if is_begun:
             tensors, facts = checkpoint.load(folder.checkpoints, STATE)
+            if facts["belongs_to"] != folder.identity():
+                raise StoreError(
+                    f"The checkpoint in {folder.path} is of another run: graph, samples, labels or "
+                    "config.toml have changed since. Put back what belongs to it, or begin a new run."
+                )
             state.load(tensors, facts["position"])
             if undo is not None:
                 undo.roll_back(state.position.step)
@@ -233,6 +241,16 @@ def _checked(data: _Data, model: MuseGNN, config: Config, *, is_described: bool)
             model=replace(config.model, hidden=width),
         )
     return config, num_outputs
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    """What the model or the samples say is theirs to say."""
+    owners = {"sampling": "the samples", "energy": "the model's energy", "model": "the model"}
+    tables = {setting.name: table for table, setting in settings_of_tables()}
+    for name in settings:
+        owner = owners.get(tables.get(name, ""))
+        if owner is not None and name != "online":
+            raise InputError(f"{name} is a setting of {owner}, which were made before. Set it there.")
 
 
 def _with_samples(config: Config, store: SampleStore) -> Config:
@@ -275,7 +293,13 @@ def _finish(trainer: Trainer, data: _Data, peak: Peak, record: dict[str, Any]) -
         if loader is not None:
             bounds = None if split == "test" or "test" not in data.store else 0
             found[split] = evaluate(
-                state.model, state.means, loader, config, bounds=bounds, label=f"Evaluating {split}"
+                state.model,
+                state.means,
+                loader,
+                config,
+                bounds=bounds,
+                is_stopped=lambda: trainer.stop.is_asked,
+                label=f"Evaluating {split}",
             )
     trainer.save()
     position = state.position

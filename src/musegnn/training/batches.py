@@ -17,7 +17,7 @@ from musegnn.sampling.record import Sample
 from musegnn.sampling.sequence import Samples
 
 AHEAD = 4
-"""Batches in memory beside the one that is worked on."""
+"""Batches in memory beside the one that is worked on, or two for each thread if that is more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -33,7 +33,7 @@ class Batch:
 
 
 class Loader:
-    """Reads batches with `threads` threads, never more than `AHEAD` that nobody has asked for yet.
+    """Reads batches with `threads` threads, never more than a few that nobody has asked for yet.
 
     What comes out depends on the order alone, not on the threads.
     """
@@ -77,7 +77,7 @@ class Loader:
         try:
             left = iter([int(index) for index in order])
             while True:
-                while len(waiting) < AHEAD and (index := next(left, None)) is not None:
+                while len(waiting) < max(AHEAD, 2 * self.threads) and (index := next(left, None)) is not None:
                     waiting.append(pool.submit(self._read, index))
                 if not waiting:
                     return

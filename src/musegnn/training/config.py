@@ -41,7 +41,7 @@ class SamplingConfig:
         {"fanouts": [10, 5]}, "of the sampler; in TOML and with --set by their own names"
     )
     batch_size: int = _setting(1000, "seeds in a sample", low=1)
-    sample_seed: int = _setting(0, "another seed draws other samples", low=0)
+    sample_seed: int = _setting(0, "another seed draws other samples")
     online: bool = _setting(False, "draw fresh training samples for each epoch")
 
     def build(self) -> Sampler:

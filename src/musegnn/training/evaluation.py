@@ -26,7 +26,7 @@ class Evaluation:
     loss: float
     """Mean over the batches that have a label; NaN where no loss was asked for."""
     error_bound: float
-    """The largest bound of |Y - Y*|_F / |Y|_F over the samples that were looked at for it."""
+    """The largest bound of |Y - Y*|_F / |Y|_F over the samples it was asked of; NaN if of none."""
     energies: list[float] = field(default_factory=list)
     """E(Y^0), ..., E(Y^K) on the first sample."""
 
@@ -85,11 +85,12 @@ def evaluate(
     bounds: int | None = 1,
     loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     update: bool = False,
+    is_stopped: Callable[[], bool] = lambda: False,
     label: str = "Evaluating",
 ) -> Evaluation:
     """Metrics over all seeds of a loader. `update` moves M as well, as the authors' code does."""
     book = ScoreBook(("accuracy", "macro_f1", config.training.metric))
-    largest, energies, losses = 0.0, list[float](), list[float]()
+    largest, energies, losses = math.nan, list[float](), list[float]()
     with progress(label, len(loader), unit="samples") as advance:
         for found in score(model, means, loader, config, bounds=bounds):
             book.add(found.logits, found.batch.targets)
@@ -99,8 +100,11 @@ def evaluate(
                 )
             if update and means is not None:
                 means.update(found.batch.sample.node_ids, found.Y)
-            largest = max(largest, found.error_bound or 0.0)
+            if found.error_bound is not None:
+                largest = found.error_bound if math.isnan(largest) else max(largest, found.error_bound)
             energies = energies or found.energies
             advance(1)
+            if is_stopped():
+                raise KeyboardInterrupt
     mean_loss = sum(losses) / len(losses) if losses else math.nan
     return Evaluation(book.metrics(), book.num_labeled, mean_loss, largest, energies)

@@ -16,7 +16,7 @@ from typing import Any
 
 from musegnn.errors import StoreError
 from musegnn.store import file_errors
-from musegnn.store.header import read_json
+from musegnn.store.header import checksum, read_json
 from musegnn.training.checkpoint import KEPT, finite, write_json
 from musegnn.training.config import Config
 
@@ -108,6 +108,14 @@ class RunFolder:
             if not path.is_file():
                 raise StoreError(f"{self.path} is not a run: it has no run.json. Pass the folder of a run.")
             return read_json(path)
+
+    def identity(self) -> str:
+        """SHA-256 of settings, graph, samples and labels: whose checkpoint it is."""
+        with file_errors(self.path, KEPT):
+            config = (self.path / "config.toml").read_text(encoding="utf-8")
+        record = self.record()
+        parts = {part: record[part]["digest"] for part in ("graph", "samples")}
+        return checksum({"config": config, **parts, "labels": record["labels"], "model": record["model"]})
 
     def result(self) -> dict[str, Any] | None:
         """What came of it; None if it is not finished."""

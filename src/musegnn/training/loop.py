@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from musegnn.errors import DivergenceError, InputError
 from musegnn.means.undo import UndoLog
-from musegnn.memory import anonymous_memory
+from musegnn.memory import anonymous_memory, is_out_of_memory
 from musegnn.progress import progress
 from musegnn.store import file_errors
 from musegnn.training import checkpoint
@@ -75,7 +75,11 @@ class Trainer:
                 position.batch += 1
                 position.epoch_seconds = before + time.monotonic() - started
                 share = (self.train.waited - waited) / max(time.monotonic() - started, 1e-9)
-                advance(1, f"loss {self._mean_loss():.3f}, {100 * share:.0f} % waiting for data")
+                right = position.num_correct / max(position.num_labeled, 1)
+                shown = (
+                    f"loss {self._mean_loss():.3f}, {100 * right:.1f} % right, {100 * share:.0f} % waiting"
+                )
+                advance(1, f"{shown} for data")
                 if self.stop.is_asked:
                     self.save()
                     raise KeyboardInterrupt
@@ -101,8 +105,9 @@ class Trainer:
                 raise DivergenceError(f"The loss is {value}. Take a smaller lr (--set lr=...), or clip.")
             state.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
-            if settings.clip > 0:
-                nn.utils.clip_grad_norm_(state.model.parameters(), settings.clip)
+            norm = nn.utils.clip_grad_norm_(state.model.parameters(), settings.clip or math.inf)
+            if not bool(norm.isfinite()):
+                raise DivergenceError(f"The gradient is {float(norm)}. Take a smaller lr (--set lr=...).")
             state.optimizer.step()
             if state.means is not None:
                 if self.undo is not None:
@@ -120,7 +125,11 @@ class Trainer:
         if self.undo is not None and self.state.means is not None:
             with file_errors(self.folder.means):
                 self.state.means.flush()
-        facts = {"position": self.state.facts(), "events": self.folder.events_size()}
+        facts = {
+            "position": self.state.facts(),
+            "events": self.folder.events_size(),
+            "belongs_to": self.folder.identity(),
+        }
         checkpoint.save(self.folder.checkpoints, STATE, self.state.tensors(), facts)
         if self.undo is not None:
             self.undo.clear()
@@ -140,6 +149,7 @@ class Trainer:
                 bounds=0,
                 loss=self.loss,
                 update=settings.update_means,
+                is_stopped=lambda: self.stop.is_asked,
             )
             # Of epochs that do equally well, as they often do on few nodes, the one with the least loss.
             reached = [found.metrics.get(settings.metric, -math.inf), -found.loss]
@@ -227,9 +237,3 @@ def _told_memory(where: str, config: Config) -> Iterator[None]:
             "Lower batch_size or fanouts (smaller samples), or hidden; "
             "with gamma > 0 and M too large for memory, --set means_home=disk."
         ) from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on the CPU or on a GPU."""
-    words = ("out of memory", "can't allocate memory", "not enough memory")
-    return isinstance(error, MemoryError) or any(word in str(error).lower() for word in words)

@@ -1,6 +1,6 @@
 """Everything that a run carries from one step to the next."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -28,7 +28,6 @@ class Position:
     """Of all processes that worked on this run."""
     epoch_seconds: float = 0.0
     is_done: bool = False
-    extra: dict[str, Any] = field(default_factory=dict)
 
     def begin_epoch(self) -> None:
         """The next epoch."""

@@ -42,7 +42,7 @@ def _dropout(begin, end, X, key, threshold, scale, relu, out):
             x = X[i + lane]
             stays = bits & _LOW >= threshold
             if relu:
-                stays = stays & (x > zero)
+                stays = stays & (not x <= zero)
             out[i + lane] = x * scale if stays else zero
             bits >>= _BITS
     if whole < end:
@@ -50,6 +50,6 @@ def _dropout(begin, end, X, key, threshold, scale, relu, out):
         for i in range(whole, end):
             stays = bits & _LOW >= threshold
             if relu:
-                stays = stays & (X[i] > zero)
+                stays = stays & (not X[i] <= zero)
             out[i] = X[i] * scale if stays else zero
             bits >>= _BITS

@@ -23,5 +23,6 @@ def dropout(
     lanes = (words[:, None] >> (16 * np.arange(LANES, dtype=np.uint64))) & np.uint64(0xFFFF)
     stays = lanes.reshape(-1)[: len(X)] >= threshold
     if relu:
-        stays &= X > 0
+        # Written so that NaN stays NaN: a run must find out.
+        stays &= ~(X <= 0)
     out[:] = np.where(stays, X * X.dtype.type(65536 / (65536 - threshold)), X.dtype.type(0))
