@@ -15,10 +15,10 @@ demo: $(VENV)/.run         ## Install into .venv and run the main job: train on 
 	$(BIN)/muse train debian --out runs/demo --overwrite
 
 test: check                ## Everything CI checks, in under eight minutes on two cores.
-	$(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
 proof: check               ## As test, with the full counts of kills and corruptions.
-	MUSEGNN_PROOF=1 $(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 MUSEGNN_PROOF=1 $(BIN)/python -m pytest -q
 
 check: $(VENV)/.dev        ## Format, lint, types, import contract.
 	$(BIN)/ruff format --check .
@@ -26,10 +26,12 @@ check: $(VENV)/.dev        ## Format, lint, types, import contract.
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.dev        ## Measure again what benchmarks/ measures here (half an hour, 20 GB of disk).
+bench: $(VENV)/.dev        ## Measure again what benchmarks/ measures here (an hour, 20 GB of disk).
 	$(BIN)/python benchmarks/import.py --record
 	$(BIN)/python benchmarks/synthetic.py --scale 0.01 --record
 	$(BIN)/python benchmarks/propagate.py --record
+	$(BIN)/python benchmarks/training.py epoch --record
+	$(BIN)/python benchmarks/training.py memory --record
 	for command in peers stages storage workers sizes open start plot; do \
 	  $(BIN)/python benchmarks/sampling.py $$command --record || exit; done
 

@@ -16,8 +16,8 @@ three layers, M updated after each batch. The peers (`training_peers.py`):
     SAGE, GAT   PyG's, as many layers as hops, the same hidden width; NeighborLoader samples in the process
 
 A tuned allocator keeps large blocks and takes huge pages; ours is as `muse train` sets it. Each turn of a
-contestant is a process of its own that drops its first batch and times the next ones; an epoch is the median time of a batch times the
-number of batches. Memory is the most anonymous memory that process has had. Before a clock runs, loss and
+contestant is a process of its own that drops its first batch and times the next ones; an epoch is the median
+time of a batch times the number of batches. Memory is the most anonymous memory that process has had. Before a clock runs, loss and
 gradients of the precursor are compared with ours in float64 (no dropout, gamma 0). How many cores were busy
 with other processes is a figure, too: with more than 0.1 the others are of little worth.
 

@@ -182,3 +182,21 @@ def test_a_graph_that_cannot_be_learned_from_is_refused_before_anything_is_drawn
 def test_a_folder_has_no_raw_files(place):
     with pytest.raises(InputError, match="--root belongs to a dataset"):
         prepare(*find("g"), stores=place, root=place)
+
+
+def test_a_recipe_may_name_a_graph_folder(place):
+    (place / "my.toml").write_text('name = "mine"\ndataset = "g"\n')
+    config, graph = find("my.toml")
+    assert (config.name, graph.digest) == ("mine", Graph.open("g").digest)
+
+
+def test_a_recipe_that_is_no_text_is_refused(place):
+    (place / "my.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="no text in UTF-8"):
+        find("my.toml")
+
+
+def test_a_file_of_edges_is_to_be_imported_first(place):
+    (place / "edges.csv").write_text("0,1\n")
+    with pytest.raises(InputError, match="muse import edges.csv --out FOLDER"):
+        find("edges.csv")

@@ -372,7 +372,7 @@ def test_batches_that_do_not_fit():
         book.add(torch.zeros(1, 3), torch.tensor([0, 1]))
     for bad in (torch.nan, torch.inf, -torch.inf):
         with problems.refused(
-            "The model gave logits that are not finite: the run has diverged. Lower lr, or set clip.",
+            "The model gave logits that are not finite: it has diverged. Begin again with a lower lr.",
             DivergenceError,
         ):
             book.add(torch.tensor([[0.0, 0.0, bad]]), torch.tensor([0]))

@@ -134,6 +134,8 @@ def _begin(
 def _resume(folder: Path, means: _Means) -> None:
     from musegnn.recipes.pipeline import Prepared
     from musegnn.runs import Run
+    from musegnn.training import checkpoint
+    from musegnn.training.loop import STATE
 
     run = Run(folder, device=means.device)
     if run.folder.result() is not None:
@@ -141,6 +143,11 @@ def _resume(folder: Path, means: _Means) -> None:
         _print_result(folder, run.result)
         return
     model = run.untrained()
+    if checkpoint.exists(run.folder.checkpoints, STATE):
+        position = checkpoint.facts_of(run.folder.checkpoints, STATE)["position"]
+        print(
+            f"Going on with {run.config.name}: epoch {position['epoch'] + 1}, sample {position['batch'] + 1}"
+        )
     prepared = Prepared(run.config, run.graph, run.samples, model)
     _run(prepared, folder, means, overwrite=False, resume=True)
 

@@ -49,10 +49,12 @@ def find(target: str) -> tuple[Config, Graph | None]:
     if path.suffix == ".toml":
         if not path.is_file():
             raise InputError(f"{target} does not exist. `muse recipes` lists the recipes that are shipped.")
-        config = Config.from_toml(path.read_text(encoding="utf-8"), target)
+        config = _read(path)
         if not config.dataset:
-            raise InputError(f'{target} names no dataset. Add one, such as dataset = "debian".')
-        return config, None
+            raise InputError(
+                f'{target} names no dataset. Add one, such as dataset = "debian", or the folder of a graph.'
+            )
+        return config, Graph.open(config.dataset) if Path(config.dataset).is_dir() else None
     if path.is_dir():
         if kind_of(path) == "samples":
             raise InputError(f"{target} is a sample store. Pass the graph; its samples go to --samples.")
@@ -65,10 +67,20 @@ def find(target: str) -> tuple[Config, Graph | None]:
     name = next((known for known in CATALOG if known.lower() == target.lower()), None)
     if name is not None:
         return catalog.find_for_dataset(name) or Config(name=name, dataset=name).with_settings(_OWN), None
+    if path.is_file():
+        raise InputError(f"{target} is a file. Make it a graph store: muse import {target} --out FOLDER.")
     near = catalog.nearest([*catalog.names(), *CATALOG], target)
     raise InputError(
         f"{target!r} is no recipe, no dataset and no folder here.{near} `muse recipes` lists the recipes."
     )
+
+
+def _read(path: Path) -> Config:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text in UTF-8, as TOML must be ({error.reason}).") from error
+    return Config.from_toml(text, str(path))
 
 
 def prepare(

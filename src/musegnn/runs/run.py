@@ -148,7 +148,7 @@ class Run:
 
     def evaluate(
         self,
-        splits: tuple[str, ...] | None = None,
+        splits: str | tuple[str, ...] | None = None,
         how: How = "stored",
         *,
         hops: int = 2,
@@ -171,6 +171,7 @@ class Run:
             splits = tuple(split for split in ("valid", "test") if split in self.samples)
         if not splits:
             raise InputError("There are no splits to evaluate. Pass some of train, valid and test.")
+        splits = (splits,) if isinstance(splits, str) else splits
         targets = self._targets()
         given = self.model, self.means, self.graph
         if how == "full":

@@ -83,6 +83,10 @@ def train(
     """
     if not isinstance(model, MuseGNN):
         raise InputError(f"model must be a musegnn.MuseGNN, got {type(model).__name__}.")
+    if not isinstance(store, SampleStore):
+        raise InputError(
+            f"store must be a musegnn.SampleStore, got {store!r}. Take SampleStore.open(folder)."
+        )
     store.check_graph(graph)
     started = config or Config(name=graph.name, dataset=graph.name)
     _check_settings(settings)

@@ -58,7 +58,8 @@ class Trainer:
         while position.epoch < settings.epochs and not position.is_done:
             with _told_memory(f"Epoch {position.epoch + 1}, reading or evaluating", self.config):
                 self._epoch()
-                self._end_epoch()
+                with _told_divergence(f"Epoch {position.epoch + 1}, validation"):
+                    self._end_epoch()
         position.is_done = True
         self.save()
 
@@ -215,9 +216,16 @@ class Trainer:
 def _told_where(batch: Batch, epoch: int, config: Config) -> Iterator[None]:
     """What goes wrong in a step is said with the sample and the epoch it went wrong in."""
     where = f"Epoch {epoch + 1}, training sample {batch.index}"
+    memory = _told_memory(f"{where} of {batch.sample.num_nodes:,} nodes", config)
+    with _told_divergence(where), memory:
+        yield
+
+
+@contextmanager
+def _told_divergence(where: str) -> Iterator[None]:
+    """A run that diverges is said with the place; with the same settings it would do so again."""
     try:
-        with _told_memory(f"{where} of {batch.sample.num_nodes:,} nodes", config):
-            yield
+        yield
     except DivergenceError as error:
         raise DivergenceError(
             f"{where}: {error} The last checkpoint is kept.", step=error.step, energy=error.energy

@@ -122,7 +122,7 @@ class ScoreBook:
         known = labels >= 0
         if not np.isfinite(logits[known]).all():
             raise DivergenceError(
-                "The model gave logits that are not finite: the run has diverged. Lower lr, or set clip."
+                "The model gave logits that are not finite: it has diverged. Begin again with a lower lr."
             )
         outputs = logits.shape[1]
         if labels.ndim == 1:
