@@ -17,9 +17,9 @@ three layers, M updated after each batch. The peers (`training_peers.py`):
 
 A tuned allocator keeps large blocks and takes huge pages; ours is as `muse train` sets it. Each turn of a
 contestant is a process of its own that drops its first batch and times the next ones; an epoch is the median
-time of a batch times the number of batches. Memory is the most anonymous memory that process has had. Before a clock runs, loss and
-gradients of the precursor are compared with ours in float64 (no dropout, gamma 0). How many cores were busy
-with other processes is a figure, too: with more than 0.1 the others are of little worth.
+time of a batch times the number of batches. Memory is the most anonymous memory that process has had. Before
+a clock runs, loss and gradients of the precursor are compared with ours in float64 (no dropout, gamma 0). How
+many cores were busy with other processes is a figure, too: with more than 0.1 the others are of little worth.
 
 `memory`: one graph whose nodes lie among ever more others without edges, so that the samples stay as they are
 while the rows of the features (128, float16) and of M, in a mapped file, become more. Takes 6 GB of disk.
