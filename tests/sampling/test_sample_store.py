@@ -191,7 +191,7 @@ def test_opening_thousands_of_shards_reads_one_header(graph, tmp_path, monkeypat
     """One read, and a look at the size of each file; nothing is opened for a shard."""
     own_copy(graph, tmp_path, Overlapping(num_samples=3))
     store = SampleStore.open(tmp_path / "s")
-    number = 3000
+    number = 3000 if "MUSEGNN_PROOF" in os.environ else 300
     shard, sizes = np.array(store.stored.map("train_shard_000000")), np.array(store["train"]._sizes)
     changes = {f"train_shard_{i:06d}": shard for i in range(number)}
     changes |= {"train_sizes": np.tile(sizes[:1], (number, 1)), "train_bounds": np.ones((number, 4))}
