@@ -375,8 +375,9 @@ def test_the_error_bound_falls_to_rounding(case):
     dense, parts = Dense(case), case.rows(torch.float64)
     assume(dense.sigma / dense.tau < 15)
     options = {"mu": parts["mu"], "seen": case.mask}
-    # Jacobi and 1 / sigma contract by 1 - tau / (2 sigma) or more.
-    steps = int(60 * dense.sigma / dense.tau)
+    # Jacobi and 1 / sigma contract by 1 - tau / (2 sigma) or more; the step of the normalized Laplacian is
+    # made for lmax = 2, also where there are no edges.
+    steps = int(60 * max(dense.sigma, 1 + case.gamma + case.lambda_) / dense.tau)
     nearly = unfold(parts["Z"], case.edge_index, case.energy, steps, init=parts["start"], **options)
     trace = unfold(parts["Z"], case.edge_index, case.energy, 1, trace=True, init=nearly, **options)
     assert trace.error_bound <= 1e-11 * (1 + np.linalg.norm(dense.b)) * dense.sigma
