@@ -43,9 +43,8 @@ def _find(name: str) -> str:
     by_lower = {known.lower(): known for known in NAMES}
     if name.lower() in by_lower:
         return by_lower[name.lower()]
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-    hint = f"Did you mean {by_lower[near[0]]}?" if near else f"There are {', '.join(NAMES)}."
-    raise InputError(f"{name!r} is no recipe. {hint}")
+    hint = nearest(names(), name) or f" There are {', '.join(NAMES)}."
+    raise InputError(f"{name!r} is no recipe.{hint}")
 
 
 def nearest(known: list[str], name: str) -> str:

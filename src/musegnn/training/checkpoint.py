@@ -6,6 +6,7 @@ The JSON names the file and its digest and is moved into place last: what it say
 import json
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,10 @@ def save(folder: Path, name: str, tensors: dict[str, Tensor], facts: dict[str, A
             fresh.rename(final)
         except BaseException as error:
             fresh.unlink(missing_ok=True)
-            # safetensors has an error of its own for a full disk.
-            if type(error).__name__ == "SafetensorError":
-                raise OSError(28, str(error), str(folder)) from error
+            # safetensors has an error of its own for what the system says, such as a full disk.
+            told = re.search(r"os error (\d+)", str(error))
+            if type(error).__name__ == "SafetensorError" and told is not None:
+                raise OSError(int(told[1]), str(error), str(folder)) from error
             raise
         body = {"format": FORMAT, "version": VERSION, "file": final.name, "digest": digest, "facts": facts}
         write_json(folder / f"{name}.json", {**body, "checksum": checksum(body)})
