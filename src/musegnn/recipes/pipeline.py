@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
 from musegnn.models import MuseGNN
 from musegnn.recipes import catalog
+from musegnn.runs.start import with_samples
 from musegnn.sampling import SampleStore, sample
 from musegnn.sampling.base import describe
-from musegnn.sampling.catalog import SAMPLERS
 from musegnn.sampling.draws import split_nodes
 from musegnn.store import kind_of
 from musegnn.training.building import build_model
@@ -105,7 +105,7 @@ def prepare(
     )
     assert graph.features is not None
     model = build_model(config, graph.features.shape[1], graph.num_classes).to(torch.device(device))
-    return Prepared(config if samples is None else _as_drawn(config, store), graph, store, model)
+    return Prepared(with_samples(config, store), graph, store, model)
 
 
 def _graph(config: Config, folder: Path, root: Path | None, workers: int, say: Say) -> Graph:
@@ -122,19 +122,6 @@ def _graph(config: Config, folder: Path, root: Path | None, workers: int, say: S
         ) from error
     say("graph", f"{folder} {'is there' if is_there else 'imported'}: {graph.num_nodes:,} nodes")
     return graph
-
-
-def _as_drawn(config: Config, store: SampleStore) -> Config:
-    """With the settings of samples that were given, so that config.toml says what was trained on."""
-    name, settings = store.sampler["name"], store.sampler["settings"]
-    if name not in SAMPLERS:
-        return config
-    changed = replace(config.sampling, sampler=name, settings=settings)
-    if store.seed >= 0:
-        changed = replace(changed, sample_seed=store.seed)
-    if not store.is_free:
-        changed = replace(changed, batch_size=store.batch_size)
-    return replace(config, sampling=changed)
 
 
 def _samples(

@@ -1,14 +1,13 @@
 """TensorBoard and Weights & Biases, when they are installed and asked for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from musegnn.errors import InputError
 from musegnn.extras import require
-
-Listener = Callable[[dict[str, Any]], None]
+from musegnn.training.loop import Listener
 
 
 @contextmanager

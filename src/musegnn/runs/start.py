@@ -90,7 +90,7 @@ def train(
     store.check_graph(graph)
     started = config or Config(name=graph.name, dataset=graph.name)
     _check_settings(settings)
-    config, sizes = describe_model(model, _with_samples(started.with_settings(settings), store))
+    config, sizes = describe_model(model, with_samples(started.with_settings(settings), store))
     targets = check_targets(graph, labels, config.training.loss)
     data = _Data(graph, store, targets, threads, config.sampling.online)
     # Before the folder is made: what is refused leaves no run behind.
@@ -257,7 +257,7 @@ def _check_settings(settings: dict[str, Any]) -> None:
             raise InputError(f"{name} is a setting of {owner}, which were made before. Set it there.")
 
 
-def _with_samples(config: Config, store: SampleStore) -> Config:
+def with_samples(config: Config, store: SampleStore) -> Config:
     """The config with how these samples were drawn, as far as a config can say it."""
     if store.sampler["name"] not in SAMPLERS:
         return config
