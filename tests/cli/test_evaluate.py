@@ -1,19 +1,24 @@
 """`muse evaluate`: a table or JSON, the same each time."""
 
+import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import musegnn
 from musegnn.cli.main import main
-from tiny_runs import bytes_of, strict_json, tiny_run
+from tiny_runs import bytes_of, strict_json, tiny_graph, tiny_run
 from tiny_runs import one_thread as one_thread
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tiny_run(tmp_path_factory.mktemp("run")).folder.path
+    place = tmp_path_factory.mktemp("run")
+    tiny_graph(seed=1).save(place / "other")
+    return tiny_run(place).folder.path
 
 
 @pytest.fixture(autouse=True)
@@ -69,11 +74,42 @@ def test_stored_is_what_training_said(folder, capsys):
 
 
 def test_splits(capsys):
-    assert list(strict_json(call(capsys, "run", "--splits", "train, test", "--json")))[3:] == [
-        "train",
-        "test",
-    ]
-    assert list(strict_json(call(capsys, "run", "--splits", "none", "--full", "--json")))[3:] == ["none"]
+    found = strict_json(call(capsys, "run", "--splits", "train, test", "--json"))
+    assert list(found)[4:] == ["train", "test"]
+    assert list(strict_json(call(capsys, "run", "--splits", "none", "--full", "--json")))[4:] == ["none"]
+
+
+def test_means_may_move_as_in_the_authors_code(folder, capsys):
+    before = bytes_of(folder)
+    record = strict_json(call(capsys, "run", "--update-means", "--json"))
+    assert record == strict_json(call(capsys, "run", "--update-means", "--json"))
+    wanted = musegnn.load_run(folder).evaluate(update_means=True)
+    assert record["update_means"] is True
+    assert record["test"]["error_bound"] == wanted["test"].error_bound
+    fixed = strict_json(call(capsys, "run", "--json"))
+    assert fixed["update_means"] is False
+    assert fixed["test"]["error_bound"] != wanted["test"].error_bound
+    assert "run on stored samples, moving a copy of M\n" in call(capsys, "run", "--update-means")
+    assert bytes_of(folder) == before
+
+
+def test_stores_that_were_moved_are_passed(folder, capsys, tmp_path):
+    wanted = strict_json(call(capsys, "run", "--json"))
+    shutil.copytree(folder, tmp_path / "run")
+    record = strict_json((tmp_path / "run/run.json").read_text())
+    for part in ("graph", "samples"):
+        record[part] |= {"folder": "/gone", "from_here": "gone"}
+    (tmp_path / "run/run.json").write_text(json.dumps(record))
+    run = str(tmp_path / "run")
+    said = f"muse: /gone does not exist, where {run} had its samples. Pass --samples FOLDER.\n"
+    assert call(capsys, run, code=2) == said
+    assert "had its graph. Pass --graph FOLDER." in call(capsys, run, "--samples", "samples", code=2)
+    places = ["--graph", "graph", "--samples", "samples", "--device", "auto"]
+    assert strict_json(call(capsys, run, *places, "--json")) == {**wanted, "run": run}
+    arguments = ["predict", run, "--nodes", "all", *places, "--out"]
+    assert main([*arguments, str(tmp_path / "moved.npy")]) == 0
+    assert main(["predict", "run", "--nodes", "all", "--out", str(tmp_path / "here.npy")]) == 0
+    assert (tmp_path / "moved.npy").read_bytes() == (tmp_path / "here.npy").read_bytes()
 
 
 def test_a_run_that_is_not_finished_says_so(folder, capsys, tmp_path):
@@ -96,14 +132,41 @@ def test_a_run_that_is_not_finished_says_so(folder, capsys, tmp_path):
             "Choose one of --online, --hops and --full, got",
         ),
         (["run", "--seed", "1"], "pass it with --online"),
-        (["run", "--hops", "0"], "--hops"),
-        (["run", "--splits", "tset"], "no samples of the split 'tset'; it has train, valid, test"),
+        (["run", "--hops", "0"], "got '0'"),
+        (
+            ["run", "--splits", "tset"],
+            "There is no split 'tset'; allowed are train, valid, test, none. Did you",
+        ),
+        (["run", "--splits", "none"], "no samples of the split 'none'; it has train, valid, test"),
+        (["run", "--update-means", "--full"], "--update-means is for stored samples: leave --full out."),
+        (["run", "--graph", "nowhere"], "nowhere does not exist"),
+        (["run", "--graph", "other"], "Pass the one it was trained on: --graph FOLDER."),
+        (["run", "--samples", "graph"], "Pass the folder of a samples store"),
+        (["run", "--device", "tpu"], "--device must be cpu, cuda or auto; got 'tpu'"),
         (["run", "--splits", "tset", "--full"], "Did you mean test?"),
         (["run", "--splits", ","], "no splits to evaluate"),
-        (["run", "--full", "--scratch", "nowhere"], "nowhere is no folder"),
+        (
+            ["run", "--full", "--scratch", "nowhere"],
+            "nowhere is no folder. Create it, or leave --scratch out.",
+        ),
     ],
 )
 def test_a_mistake_is_answered_in_one_line(capsys, arguments, said):
     before = sorted(Path.cwd().rglob("*"))
     assert said in call(capsys, *arguments, code=2)
     assert sorted(Path.cwd().rglob("*")) == before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("how", [*HOWS, "moving"])
+def test_a_gpu_says_the_same(capsys, tmp_path, how):
+    flags = ["--update-means"] if how == "moving" else HOWS[how][0]
+    wanted = strict_json(call(capsys, "run", *flags, "--json"))
+    found = strict_json(call(capsys, "run", *flags, "--device", "cuda", "--json"))
+    for split in ("valid", "test"):
+        assert found[split] == pytest.approx(wanted[split], rel=1e-3, abs=0.03)
+    arguments = ["predict", "run", "--nodes", "all", "--out"]
+    assert main([*arguments, str(tmp_path / "cpu.npy")]) == 0
+    assert main([*arguments, str(tmp_path / "cuda.npy"), "--device", "cuda"]) == 0
+    tables = [np.load(tmp_path / f"{device}.npy")["probability"] for device in ("cpu", "cuda")]
+    assert np.allclose(*tables, atol=1e-4)

@@ -2,14 +2,18 @@
 
 import csv
 import os
+import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import musegnn
 from musegnn import recipes
 from musegnn.cli.main import main
+from musegnn.cli.predict import _plan
 from musegnn.inference.tables import PredictionWriter
 from musegnn.training.config import Config
 from tiny_runs import interrupted, tiny_graph, tiny_run
@@ -131,6 +135,38 @@ def test_parts_of_another_command_are_not_taken_for_its_own(capsys, out, monkeyp
     assert path.read_bytes() == out.with_suffix(".whole.npy").read_bytes()
 
 
+def test_parts_from_before_mapped_means_moved_are_not_taken(capsys, tmp_path, monkeypatch):
+    run = tiny_run(tmp_path, means_home="disk", epochs=1)
+    for is_moved in (False, True):
+        out = str(tmp_path / f"{is_moved}.npy")
+        arguments = ["predict", str(run.folder.path), "--nodes", "all", "--out", out]
+        with monkeypatch.context() as patch:
+            count_batches(patch, stop=3)
+            assert main(arguments) == 130
+        if is_moved:
+            with (run.folder.means / "undo.bin").open("ab") as log:
+                log.write(b"what an update of M has noted")
+        with monkeypatch.context() as patch:
+            made = count_batches(patch)
+            assert main(arguments) == 0
+        assert (len(made) == 8) == is_moved
+    assert "Going on: 3 of 8" in capsys.readouterr().out
+
+
+def test_the_plan_copies_no_ids(monkeypatch):
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)
+    run = SimpleNamespace(weights_digest="", means_digest=None, device=torch.device("cpu"))
+    predictor, ids = SimpleNamespace(run=run, graph=SimpleNamespace(digest="")), np.arange(1 << 18)
+    tracemalloc.start()
+    try:
+        one = _plan(predictor, ids, None)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < ids.nbytes / 4
+    assert _plan(predictor, ids[::-1], None) != one == _plan(predictor, ids.copy(), None)
+
+
 def test_killed_and_run_again_it_goes_on_to_the_same_bytes(capsys, tmp_path, monkeypatch):
     arguments = ["predict", "run", "--nodes", "all", "--out"]
     kinds = ("csv", "npy", "parquet") if os.environ.get("MUSEGNN_PROOF") else ("csv",)
@@ -162,6 +198,8 @@ def test_killed_and_run_again_it_goes_on_to_the_same_bytes(capsys, tmp_path, mon
         (["--nodes", "all", "--out", "p.csv", "--graph", "nowhere"], "nowhere does not exist"),
         (["--nodes", "all", "--out", "p.csv", "--graph", "samples"], "samples"),
         (["--nodes", "all", "--out", "p.csv", "--hops", "0"], "--hops"),
+        (["--nodes", "all", "--out", "p.csv", "--device", "tpu"], "--device must be cpu, cuda or auto"),
+        (["--nodes", "all", "--out", "p.csv", "--samples", "graph"], "Pass the folder of a samples store"),
         (["--nodes", "all"], "Missing option '--out'"),
     ],
 )
@@ -174,7 +212,7 @@ def test_a_mistake_is_answered_in_one_line(capsys, arguments, said):
 def test_a_table_that_is_there_is_kept(capsys, out):
     path = out.with_suffix(".csv")
     path.write_text("mine")
-    assert "exists already" in call(capsys, "--nodes", "0", "--out", path, code=2)
+    assert call(capsys, "--nodes", "0", "--out", path, code=2).endswith("Choose another, or --overwrite.\n")
     assert path.read_text() == "mine"
     call(capsys, "--nodes", "0", "--out", path, "--overwrite")
     assert path.read_text().startswith("node,")

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from musegnn import Graph, ShadowKHop
 from musegnn.cli.main import main
 from musegnn.training.config import Config
 from musegnn.training.folder import RunFolder
+from musegnn.training.loop import Trainer
 from tiny_runs import TIMES, bytes_of, flags, interrupted, strict_json, tiny_graph
 from tiny_runs import one_thread as one_thread
 
@@ -159,7 +161,8 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bits(cut_off, monkeypatch, 
 
 def test_a_run_folder_that_is_taken(place, capsys):
     before = bytes_of(place / "runs/g")
-    assert "holds a finished run" in call(capsys, "g", *SHORT, "--out", "runs/g", code=2)
+    err = call(capsys, "g", *SHORT, "--out", "runs/g", code=2)
+    assert err.endswith("holds a finished run: choose another folder, or pass --overwrite.\n")
     assert bytes_of(place / "runs/g") == before
     with RunFolder(place / "busy"):
         assert "busy is being written by another process" in call(
@@ -186,7 +189,9 @@ def test_a_run_folder_that_is_taken(place, capsys):
         (["g", "--set", "lr=-1"], "lr must be a number above 0; got -1."),
         (["g", "--set", "gamma"], "--set takes KEY=VALUE"),
         (["g", "--set", "gamma=inf"], "gamma must be"),
-        (["g", "--epochs", "0"], "--epochs"),
+        (["g", "--epochs", "0"], "'--epochs': Input should be greater than or equal to 1; got '0'."),
+        (["g", "--epochs", "two"], "got 'two'."),
+        (["g", "--graph", "g"], "--graph belongs to --resume. Pass the folder alone: muse train FOLDER."),
         (["g", "--device", "tpu"], "--device must be cpu, cuda or auto; got 'tpu'"),
         (["g", "--out", "."], "--out is the current folder"),
         (["g", "--out", "file"], "--out file is a file"),
@@ -198,6 +203,7 @@ def test_a_run_folder_that_is_taken(place, capsys):
         (["--resume", "runs/g", "--set", "lr=1"], "--resume goes on with a run as it is"),
         (["--resume", "runs/g", "--overwrite"], "--resume goes on with a run as it is"),
         (["--resume", "runs/g", "--out", "x"], "--resume goes on with a run as it is"),
+        (["--resume", "runs/g", "--stores", "stores"], "Leave --out, --overwrite, --root, --stores,"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line_and_leaves_nothing(place, capsys, monkeypatch, arguments, said):
@@ -238,3 +244,43 @@ def test_a_run_without_steps_says_no_bound(place, capsys):
     out = call(capsys, "g", *flags(steps=0, epochs=1), "--device", "cpu", "--out", "r")
     assert "error bound" not in out
     assert json.loads(Path("r/result.json").read_text())["test_accuracy"] >= 0
+
+
+def test_stores_that_were_moved_are_passed_to_go_on(place, capsys, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_end_epoch", _interrupt)
+        with pytest.raises(SystemExit):
+            main(["train", "g", *SHORT, "--out", "r"])
+    record = strict_json(Path("r/run.json").read_text())
+    samples = record["samples"]["folder"]
+    for part in ("graph", "samples"):
+        record[part] |= {"folder": "/gone", "from_here": "gone"}
+    Path("r/run.json").write_text(json.dumps(record))
+    capsys.readouterr()
+    assert "Pass --graph FOLDER" in call(capsys, "--resume", "r", "--device", "cpu", code=2)
+    call(capsys, "--resume", "r", "--device", "cpu", "--graph", "g", "--samples", samples)
+    assert strict_json(Path("r/result.json").read_text())["epochs"] == 1
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "nosuch"],
+        ["train", "debian", "--set", "gama=1"],
+        ["train", "--resume", "nosuch"],
+        ["evaluate", "nosuch"],
+        ["predict", "nosuch", "--nodes", "all", "--out", "x.csv"],
+    ],
+)
+def test_a_mistake_does_not_wait_for_torch(place, capsys, monkeypatch, arguments):
+    # What imports torch anew fails; what tests have imported before is taken out for a while.
+    rooms = ("torch", "musegnn.runs", "musegnn.models", "musegnn.recipes.pipeline", "musegnn.training.folder")
+    for name in [name for name in sys.modules if name.startswith(rooms)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(arguments) == 2
+    assert "nosuch" in capsys.readouterr().err or "gama" in arguments[-1]

@@ -8,7 +8,8 @@ import musegnn
 from musegnn import Graph, InputError, SampleStore, ShadowKHop, UniformInduced
 from musegnn.errors import StoreError
 from musegnn.recipes import load
-from musegnn.recipes.pipeline import find, prepare
+from musegnn.recipes.finding import find
+from musegnn.recipes.pipeline import prepare
 from musegnn.training.config import Config
 from tiny_runs import SETTINGS, tiny_graph
 from tiny_runs import one_thread as one_thread

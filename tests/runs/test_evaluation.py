@@ -92,6 +92,42 @@ def test_nothing_is_moved(run, how):
         assert torch.equal(run.means.count, M[1])
 
 
+def test_means_that_move_move_in_a_copy_and_by_each_sample_in_turn(runs):
+    run, before = runs["mask"], bytes_of(runs["mask"].folder.path)
+    kept = run.means.M.clone(), run.means.count.clone()
+    found = run.evaluate(update_means=True)
+    assert run.evaluate(update_means=True, threads=3) == found
+    assert bytes_of(run.folder.path) == before
+    assert torch.equal(run.means.M, kept[0])
+    assert torch.equal(run.means.count, kept[1])
+    # By hand, one split after the other (eq. 9).
+    M, count = kept
+    for split in ("valid", "test"):
+        logits, labels = [], []
+        for sample in run.samples[split]:
+            ids = torch.as_tensor(np.array(sample.node_ids, dtype=np.int64))
+            X = torch.from_numpy(np.array(run.graph.features[sample.node_ids]))
+            with torch.no_grad():
+                Y = run.model.embed(sample, X, M[ids], seen=count[ids] > 0)
+                logits.append(run.model.g(Y[: sample.num_seeds]))
+            keep = (run.config.means.rho * count[ids] / (count[ids] + 1))[:, None]
+            M[ids], count[ids] = keep * M[ids] + (1 - keep) * Y, count[ids] + 1
+            labels.append(run.graph.labels[sample.seeds])
+        assert found[split].metrics == metrics_of(torch.cat(logits), np.concatenate(labels))
+    # And not what a fixed M gives: samples share nodes.
+    assert found["test"].error_bound != run.evaluate()["test"].error_bound
+
+
+def test_means_that_cannot_move_are_refused(runs, tmp_path):
+    with pytest.raises(InputError, match="has no M, since gamma is 0"):
+        runs["plain"].evaluate(update_means=True)
+    mapped = tiny_run(tmp_path, means_home="disk", epochs=1)
+    before = bytes_of(mapped.folder.path)
+    with pytest.raises(InputError, match=r"lies on disk \(means_home=disk\)"):
+        mapped.evaluate(update_means=True)
+    assert bytes_of(mapped.folder.path) == before
+
+
 def test_stored_is_the_model_on_stored_samples(each):
     logits, labels = [], []
     for sample in each.samples["test"]:
@@ -199,7 +235,9 @@ def test_a_split_that_is_not_there_is_left_out(tmp_path):
     [
         ({"how": "offline"}, "how must be one of stored, online, hops, full; got 'offline'"),
         ({"splits": ()}, "no splits to evaluate"),
-        ({"splits": ("tset",)}, "no samples of the split 'tset'"),
+        ({"splits": ("tset",)}, "There is no split 'tset'.*Did you mean test?"),
+        ({"splits": ("none",)}, "no samples of the split 'none'; it has train, valid, test"),
+        ({"update_means": True, "how": "hops"}, "update_means=True .* is for stored samples, got how='hops'"),
         ({"splits": ("tset",), "how": "online"}, "There is no split 'tset'"),
         ({"splits": ("tset",), "how": "full"}, "There is no split 'tset'"),
         ({"how": "hops", "hops": 0}, "must be a positive integer"),

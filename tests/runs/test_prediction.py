@@ -84,7 +84,7 @@ def test_predicting_moves_nothing(run):
     assert torch.equal(run.means.M, M)
 
 
-def test_another_graph_has_no_means(run):
+def test_another_graph_has_no_means(run, tmp_path):
     other = tiny_graph(120, seed=1)
     predictor, ids = Predictor(run, graph=other), np.arange(120, dtype=other.indices.dtype)
     assert predictor.is_inductive
@@ -101,6 +101,12 @@ def test_another_graph_has_no_means(run):
     accuracy = np.mean([part.classes == other.labels[part.nodes] for part in found])
     assert accuracy > 0.5
     assert np.allclose(predictor.embed(ids), [nothing[node][1] for node in ids], atol=1e-5)
+    other.save(tmp_path / "other")
+    for given in (other, tmp_path / "other"):
+        asked = run.predict([110, 3, *range(120)], graph=given)
+        assert asked.nodes.tolist() == [110, 3, *range(120)]
+        assert np.array_equal(asked.probabilities[2:], np.concatenate([part.probabilities for part in found]))
+        assert np.array_equal(run.embed(range(120), graph=given), predictor.embed(ids))
 
 
 def test_the_same_graph_from_another_folder_keeps_its_means(run, tmp_path):

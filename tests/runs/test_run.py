@@ -10,8 +10,9 @@ import torch
 import musegnn
 from musegnn import Energy, Graph, InputError, MuseGNN, SampleStore, ShadowKHop
 from musegnn.errors import StoreError
+from musegnn.means.undo import UndoLog
 from musegnn.training import checkpoint
-from tiny_runs import SETTINGS, strict_json, tiny_graph, tiny_run
+from tiny_runs import SETTINGS, strict_json, tiny_graph, tiny_run, train_on
 from tiny_runs import one_thread as one_thread
 
 
@@ -61,6 +62,59 @@ def test_the_result_has_what_others_read(trained):
     assert [event["event"] for event in events] == ["start", "epoch", "epoch", "end"]
 
 
+def test_a_split_without_a_result_is_named(copy):
+    result = strict_json((copy / "result.json").read_text())
+    kept = {name: value for name, value in result.items() if not name.startswith("valid")}
+    (copy / "result.json").write_text(json.dumps({**kept, "test_accuracy": None}))
+    run = musegnn.load_run(copy)
+    with pytest.raises(InputError, match="has no valid_accuracy: no node of the split 'valid' has a label"):
+        _ = run.valid_accuracy
+    with pytest.raises(InputError, match="has no test_accuracy: no node of the split 'test'"):
+        _ = run.test_accuracy
+
+
+@pytest.mark.parametrize("lost", ["split", "labels"])
+def test_patience_needs_validation_nodes(tmp_path, lost):
+    graph = tiny_graph()
+    is_valid = graph.split == 1
+    parts = {
+        "split": {"split": np.where(is_valid, -1, graph.split)},
+        "labels": {"labels": np.where(is_valid, -1, graph.labels)},
+    }
+    with pytest.raises(InputError, match="patience=3 looks at the validation nodes, but no node .* 'valid'"):
+        train_on(tiny_graph(**parts[lost]), tmp_path, epochs=1, patience=3)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_result_is_what_an_evaluation_finds_again_where_the_last_means_meet_the_best_weights(tmp_path):
+    run = tiny_run(tmp_path, means_home="disk", epochs=5, lr=0.5, gamma=2.0, rho=0.0)
+    best = max(event["valid_accuracy"] for event in run.events if event["event"] == "epoch")
+    assert run.result["best_epoch"] < 5
+    # M has moved on since the best epoch, so that this is no longer what it was.
+    assert run.valid_accuracy != best
+    for split, found in musegnn.load_run(run.folder.path).evaluate().items():
+        assert found.metrics == {name: run.result[f"{split}_{name}"] for name in ("accuracy", "macro_f1")}
+
+
+def test_the_digest_of_mapped_means_moves_with_them(trained, tmp_path):
+    assert trained.means_digest is None
+    run = tiny_run(tmp_path, means_home="disk", epochs=1)
+    before = run.means_digest
+    assert before == musegnn.load_run(run.folder.path).means_digest
+    ids = np.arange(3)
+    log = UndoLog(run.means, run.folder.means / "undo.bin")
+    log.note(7, ids)
+    log.close()
+    run.means.update(ids, torch.ones(3, 8))
+    moved = run.means_digest
+    assert moved != before
+    # A checkpoint takes the log in.
+    (run.folder.means / "undo.bin").write_bytes(b"")
+    tensors, facts = checkpoint.load(run.folder.checkpoints, "state")
+    checkpoint.save(run.folder.checkpoints, "state", {**tensors, "extra": torch.ones(1)}, facts)
+    assert run.means_digest not in (before, moved)
+
+
 def test_without_steps_everything_is_still_json(tmp_path):
     run = tiny_run(tmp_path, steps=0, epochs=1)
     for text in (run.folder.path / "events.jsonl").read_text().splitlines():
@@ -108,11 +162,19 @@ def test_a_graph_or_samples_that_moved_are_missed_and_can_be_passed(tmp_path):
         musegnn.load_run(run.folder.path, graph=graph).evaluate()
     samples = SampleStore.open(tmp_path / "samples", graph=graph)
     assert musegnn.load_run(run.folder.path, graph=graph, samples=samples).evaluate() == found
+    by_folder = {"graph": str(tmp_path / "graph"), "samples": tmp_path / "samples"}
+    assert musegnn.load_run(run.folder.path, **by_folder).evaluate() == found
     musegnn.sample(graph, ShadowKHop([2]), tmp_path / "a" / "samples", batch_size=20)
     with pytest.raises(StoreError, match="holds other samples than"):
         musegnn.load_run(run.folder.path, graph=graph).evaluate()
-    with pytest.raises(StoreError, match="was trained on the graph .* Pass the one it was trained on"):
-        musegnn.load_run(run.folder.path, graph=tiny_graph(seed=1)).evaluate()
+    # As large as the run's own, but another one.
+    tiny_graph(seed=1).save(tmp_path / "other")
+    for other in (tiny_graph(seed=1), tmp_path / "other"):
+        with pytest.raises(StoreError, match="was trained on the graph .* Pass the one it was trained on"):
+            musegnn.load_run(run.folder.path, graph=other).evaluate()
+    musegnn.sample(graph, ShadowKHop([1]), tmp_path / "drawn", batch_size=20)
+    with pytest.raises(StoreError, match="drawn holds other samples than"):
+        musegnn.load_run(run.folder.path, graph=graph, samples=tmp_path / "drawn").evaluate()
 
 
 def test_a_graph_that_was_never_saved_must_be_passed(tmp_path):

@@ -4,12 +4,16 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.runs import Device, MovedSamples, check_run, pick_device
 from musegnn.errors import InputError
+
+if TYPE_CHECKING:
+    from musegnn.training.evaluation import Evaluation
 
 
 def evaluate(
@@ -23,6 +27,13 @@ def evaluate(
         bool, typer.Option("--full", help="On the whole graph, with the embeddings in mapped files.")
     ] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the fresh samples.")] = None,
+    update_means: Annotated[
+        bool,
+        typer.Option("--update-means", help="Move a copy of M by each stored sample, as the authors' code."),
+    ] = False,
+    graph: Annotated[Path | None, typer.Option(help="The run's graph store, if it was moved.")] = None,
+    samples: MovedSamples = None,
+    device: Device = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="That read ahead; the result is the same.")] = 1,
     scratch: Annotated[
         Path | None, typer.Option(help="Folder for the files of --full; some times nodes x d x 4 bytes.")
@@ -31,13 +42,9 @@ def evaluate(
 ) -> None:
     """Evaluate the best weights of a run. Its stored samples are taken unless told otherwise.
 
-    M is read and not moved: the same command gives the same digits. Examples: `muse evaluate runs/debian`,
+    The run stays as it is: the same command gives the same digits. Examples: `muse evaluate runs/debian`,
     `muse evaluate runs/debian --full`, `muse evaluate runs/debian --online --seed 7`.
     """
-    from musegnn.memory import keep_freed_memory
-    from musegnn.runs import load_run
-    from musegnn.training.checkpoint import finite
-
     chosen = [name for name, is_chosen in (("online", online), ("hops", hops), ("full", full)) if is_chosen]
     if len(chosen) > 1:
         raise InputError(f"Choose one of --online, --hops and --full, got --{' and --'.join(chosen)}.")
@@ -46,25 +53,45 @@ def evaluate(
         raise InputError("--scratch is for the files of --full: pass it with --full.")
     if seed is not None and how != "online":
         raise InputError("--seed draws fresh samples: pass it with --online.")
+    if update_means and how != "stored":
+        raise InputError(f"--update-means is for stored samples: leave --{how} out.")
+    check_run(run)
+    from musegnn.memory import keep_freed_memory
+    from musegnn.runs import load_run
+
     keep_freed_memory()
     started = time.monotonic()
     names = None if splits is None else tuple(name.strip() for name in splits.split(",") if name.strip())
-    opened = load_run(run)
+    opened = load_run(run, graph=graph, samples=samples, device=pick_device(device))
     is_finished = opened.folder.result() is not None
-    found = opened.evaluate(names, how, hops=hops or 2, seed=seed, threads=threads, scratch=scratch)
+    settings: dict[str, Any] = {"hops": hops or 2, "seed": seed, "threads": threads, "scratch": scratch}
+    found = opened.evaluate(names, how, **settings, update_means=update_means)
     if as_json:
-        record = {
-            split: {**one.metrics, "error_bound": one.error_bound, "num_labeled": one.num_labeled}
-            for split, one in found.items()
-        }
-        print(
-            json.dumps(finite({"run": str(run), "how": how, "is_finished": is_finished, **record}), indent=1)
-        )
+        facts = {"run": str(run), "how": how, "is_finished": is_finished, "update_means": update_means}
+        _print_json(facts, found)
         return
     words = {"stored": "stored samples", "online": "fresh samples", "full": "the whole graph"}
-    print(f"{run} on {words.get(how, f'all neighbors up to {hops} hops away')}")
+    print(
+        f"{run} on {words.get(how, f'all neighbors up to {hops} hops away')}"
+        + ", moving a copy of M" * update_means
+    )
     if not is_finished:
         print("It is not finished: these are its best weights so far.")
+    _print_table(found)
+    print(f"error bound: |Y - Y*| / |Y| is at most this. Took {show.duration(time.monotonic() - started)}.")
+
+
+def _print_json(facts: dict[str, Any], found: dict[str, "Evaluation"]) -> None:
+    from musegnn.training.checkpoint import finite
+
+    record = {
+        split: {**one.metrics, "error_bound": one.error_bound, "num_labeled": one.num_labeled}
+        for split, one in found.items()
+    }
+    print(json.dumps(finite({**facts, **record}), indent=1))
+
+
+def _print_table(found: dict[str, "Evaluation"]) -> None:
     metrics = list(dict.fromkeys(name for one in found.values() for name in one.metrics))
     rows: list[tuple[str, ...]] = [("split", "nodes", *metrics, "error bound")]
     for split, one in found.items():
@@ -72,4 +99,3 @@ def evaluate(
         shown = (f"{100 * number:.2f} %" for number in numbers)
         rows.append((split, f"{one.num_labeled:,}", *shown, f"{one.error_bound:.3g}"))
     show.table(rows)
-    print(f"error bound: |Y - Y*| / |Y| is at most this. Took {show.duration(time.monotonic() - started)}.")

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 import signal
 import sys
 import warnings
@@ -25,6 +26,9 @@ for; without huge pages, to touch fresh memory takes longer than to compute what
 # Typer brings its own copy of click from 0.17 on, so click's classes are taken from Typer's public ones.
 _UsageError = typer.BadParameter.__bases__[0]
 _ClickError = cast(type[Exception], _UsageError.__bases__[0])
+
+_IN_PYTHON = re.compile(r"\b(?:\w+=\S+|(\w+)(?= \(--\1\b)) \((--[^)]+)\)")
+"""What the library calls 'overwrite=True (--overwrite)' or 'root (--root)' is an option alone here."""
 
 app = typer.Typer(
     name="muse",
@@ -100,12 +104,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _fail(message: str) -> int:
-    print("muse:", " ".join(message.split("\n")), file=sys.stderr)
+    said = _IN_PYTHON.sub(r"\2", " ".join(message.split("\n")))
+    print("muse:", said, file=sys.stderr)
     return 2
 
 
 def _usage_line(error: Any, command: Any) -> str:
     message = error.format_message().rstrip(".")
+    # Where Typer lets pydantic check options, the sentence leaves out what was got.
+    if details := getattr(error.__cause__, "errors", None):
+        message += f"; got {details()[0]['input']!r}"
     if message.startswith("No such command") and "Did you mean" not in message:
         near = difflib.get_close_matches(message.split("'")[1], command.commands, n=1, cutoff=0.4)
         message += f". Did you mean {near[0]!r}?" if near else ""

@@ -9,8 +9,11 @@ import numpy as np
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.runs import Device, MovedSamples, check_run, pick_device
+from musegnn.graph import Graph
 
 if TYPE_CHECKING:
+    from musegnn.runs import Run
     from musegnn.runs.prediction import Predictor
 
 
@@ -27,11 +30,16 @@ def predict(
         Path, typer.Option("--out", "-o", help="The table to write: .csv, .npy, or .parquet.", metavar="FILE")
     ],
     graph: Annotated[
-        Path | None, typer.Option(help="Another graph store with the same features; it has no means.")
+        Path | None,
+        typer.Option(
+            help="The run's graph store, if it was moved; or another with the same features, without means."
+        ),
     ] = None,
+    samples: MovedSamples = None,
     hops: Annotated[
         int | None, typer.Option(min=1, help="Take all neighbors up to this many hops, draw none.")
     ] = None,
+    device: Device = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="That read ahead; the result is the same.")] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a table that is there.")] = False,
 ) -> None:
@@ -40,22 +48,19 @@ def predict(
     Examples: `muse predict runs/debian --nodes all --out all.parquet`,
     `muse predict runs/debian --nodes curl --out curl.csv`, `muse predict RUN --nodes ids.txt --out p.npy`.
     """
-    from musegnn.graph import Graph
+    check_run(run)
     from musegnn.inference.nodes import read_nodes
     from musegnn.inference.tables import PredictionWriter
     from musegnn.memory import keep_freed_memory
     from musegnn.progress import progress
-    from musegnn.runs import load_run
     from musegnn.runs.prediction import Predictor
 
     keep_freed_memory()
     started = time.monotonic()
-    opened = load_run(run)
+    opened, other = _opened(run, graph, samples, pick_device(device))
     if opened.folder.result() is None:
         print(f"{run} is not finished: predicting with its best weights so far.")
-    predictor = Predictor(
-        opened, graph=None if graph is None else Graph.open(graph), hops=hops, threads=threads
-    )
+    predictor = Predictor(opened, graph=other, hops=hops, threads=threads)
     ids = read_nodes(nodes, predictor.graph)
     num_batches = predictor.num_batches(ids)
     writer = PredictionWriter(
@@ -78,11 +83,24 @@ def predict(
     print(f"Wrote {out}: {show.count(len(ids), 'node')} in {took}.")
 
 
+def _opened(run: Path, graph: Path | None, samples: Path | None, device: str) -> tuple["Run", Graph | None]:
+    """The run, and the graph if it is another than the run's own, which may have been moved."""
+    from musegnn.runs import load_run
+
+    opened = load_run(run, samples=samples, device=device)
+    other = None if graph is None else Graph.open(graph)
+    if other is not None and other.digest == opened.record["graph"]["digest"]:
+        return load_run(run, graph=other, samples=samples, device=device), None
+    return opened, other
+
+
 def _plan(predictor: "Predictor", ids: np.ndarray, hops: int | None) -> dict[str, Any]:
     """What decides the bytes of the table."""
     return {
         "weights": predictor.run.weights_digest,
+        "means": predictor.run.means_digest,
+        "device": predictor.run.device.type,
         "graph": predictor.graph.digest,
-        "nodes": hashlib.sha256(ids.astype("<i8").tobytes()).hexdigest(),
+        "nodes": hashlib.sha256(np.ascontiguousarray(ids).data).hexdigest(),
         "hops": hops,
     }

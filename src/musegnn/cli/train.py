@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +13,11 @@ import typer
 
 from musegnn.cli import show
 from musegnn.cli.graphs import check_out
+from musegnn.cli.runs import check_run, pick_device
 from musegnn.cli.settings import parse
 from musegnn.errors import InputError
 from musegnn.graph.threads import default_workers
+from musegnn.recipes.finding import find
 
 if TYPE_CHECKING:
     from musegnn.recipes.pipeline import Prepared
@@ -44,11 +46,12 @@ def train(
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder with a dataset's raw files.")] = None,
     stores: Annotated[
-        Path, typer.Option(help="Where imported graphs and samples are kept for the next run.")
-    ] = Path("stores"),
-    samples: Annotated[
-        Path | None, typer.Option(help="Samples that `muse sample` drew, in place of the recipe's.")
+        Path | None, typer.Option(help="Where graphs and samples are kept for the next run, if not stores/.")
     ] = None,
+    samples: Annotated[
+        Path | None, typer.Option(help="Samples that `muse sample` drew; of --resume: if they were moved.")
+    ] = None,
+    graph: Annotated[Path | None, typer.Option(help="Of --resume: the graph store, if moved.")] = None,
     threads: Annotated[int, typer.Option(min=1, help="That read ahead; the result is the same.")] = 1,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     checkpoint_seconds: Annotated[
@@ -72,22 +75,25 @@ def train(
     chosen = {"epochs": epochs, "seed": seed}
     changes = {name: value for name, value in chosen.items() if value is not None}
     changes |= parse(settings or [], "gamma=0.5")
-    means = _Means(threads, checkpoint_seconds, pick_device(device), _loggers(loggers), time.monotonic())
-    places = {"root": root, "samples": samples}
+    names = [name.strip() for name in loggers.split(",") if name.strip()]
+    execution = _Execution(threads, checkpoint_seconds, device, names, time.monotonic())
     if target is not None:
-        _begin(target, changes, out, {**places, "stores": stores}, means, overwrite)
+        if graph is not None:
+            raise InputError("--graph belongs to --resume. Pass the folder alone: muse train FOLDER.")
+        places = {"root": root, "samples": samples, "stores": stores or Path("stores")}
+        _begin(target, changes, out, places, execution, overwrite)
         return
     assert resume is not None
-    if changes or overwrite or any(path is not None for path in (out, *places.values())):
+    if changes or overwrite or any(path is not None for path in (out, root, stores)):
         raise InputError(
-            "--resume goes on with a run as it is. Leave --out, --overwrite, --root, --samples, --set, "
+            "--resume goes on with a run as it is. Leave --out, --overwrite, --root, --stores, --set, "
             "--seed and --epochs out."
         )
-    _resume(resume, means)
+    _resume(resume, graph, samples, execution)
 
 
 @dataclass(frozen=True)
-class _Means:
+class _Execution:
     """What changes nothing about the result."""
 
     threads: int
@@ -96,14 +102,12 @@ class _Means:
     loggers: list[str]
     began: float
 
+    def checked(self) -> "_Execution":
+        """With a device that is there, and loggers that are installed."""
+        from musegnn.runs.loggers import check_loggers
 
-def _loggers(text: str) -> list[str]:
-    """Looked for now and not behind an import that takes hours."""
-    from musegnn.runs.loggers import check_loggers
-
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    check_loggers(names)
-    return names
+        check_loggers(self.loggers)
+        return replace(self, device=pick_device(self.device))
 
 
 def _begin(
@@ -111,33 +115,36 @@ def _begin(
     changes: dict[str, Any],
     out: Path | None,
     places: dict[str, Any],
-    means: _Means,
+    execution: _Execution,
     overwrite: bool,
 ) -> None:
-    # torch takes a second to import: `muse --help` does not wait for it.
-    from musegnn.recipes import pipeline
-    from musegnn.training.folder import RunFolder
-
-    config, graph = pipeline.find(target)
+    config, graph = find(target)
     config = config.with_settings(changes)
     folder = _free_folder(config.name) if out is None else out
     check_out(folder)
+    # torch takes some seconds to import: neither `muse --help` nor a misspelled name waits for it.
+    from musegnn.recipes.pipeline import prepare
+    from musegnn.training.folder import RunFolder
+
+    # Import and sampling may take hours: what is in the way is told before.
+    execution = execution.checked()
     if (folder / "run.json").exists():
-        # Import and sampling may take hours: what is in the way is told before.
         RunFolder(folder).check_free(overwrite)
     print(f"Training {config.name}" + (f": {config.about}" if config.about else ""))
-    workers = default_workers()
-    prepared = pipeline.prepare(config, graph, **places, workers=workers, device=means.device, say=show.line)
-    _run(prepared, folder, means, overwrite=overwrite, resume=False)
+    how: dict[str, Any] = {"workers": default_workers(), "device": execution.device, "say": show.line}
+    prepared = prepare(config, graph, **places, **how)
+    _run(prepared, folder, execution, overwrite=overwrite, resume=False)
 
 
-def _resume(folder: Path, means: _Means) -> None:
+def _resume(folder: Path, graph: Path | None, samples: Path | None, execution: _Execution) -> None:
+    check_run(folder)
     from musegnn.recipes.pipeline import Prepared
     from musegnn.runs import Run
     from musegnn.training import checkpoint
     from musegnn.training.loop import STATE
 
-    run = Run(folder, device=means.device)
+    execution = execution.checked()
+    run = Run(folder, graph=graph, samples=samples, device=execution.device)
     if run.folder.result() is not None:
         print(f"{folder} is finished.")
         _print_result(folder, run.result)
@@ -149,19 +156,19 @@ def _resume(folder: Path, means: _Means) -> None:
             f"Going on with {run.config.name}: epoch {position['epoch'] + 1}, sample {position['batch'] + 1}"
         )
     prepared = Prepared(run.config, run.graph, run.samples, model)
-    _run(prepared, folder, means, overwrite=False, resume=True)
+    _run(prepared, folder, execution, overwrite=False, resume=True)
 
 
-def _run(prepared: "Prepared", folder: Path, means: _Means, *, overwrite: bool, resume: bool) -> None:
+def _run(prepared: "Prepared", folder: Path, execution: _Execution, *, overwrite: bool, resume: bool) -> None:
     from musegnn.memory import keep_freed_memory
     from musegnn.runs import train as start
     from musegnn.runs.loggers import open_loggers
 
     keep_freed_memory()
     config = prepared.config
-    _print_plan(prepared, folder, means)
+    _print_plan(prepared, folder, execution)
     table = _Table(config.training.epochs, config.training.metric)
-    with open_loggers(means.loggers, folder) as listeners, _told_how_to_resume(folder):
+    with open_loggers(execution.loggers, folder, resume=resume) as listeners, _told_how_to_resume(folder):
 
         def listen(event: dict[str, Any]) -> None:
             table.tell(event)
@@ -174,12 +181,12 @@ def _run(prepared: "Prepared", folder: Path, means: _Means, *, overwrite: bool, 
             prepared.model,
             folder,
             config=config,
-            threads=means.threads,
-            checkpoint_seconds=means.checkpoint_seconds,
+            threads=execution.threads,
+            checkpoint_seconds=execution.checkpoint_seconds,
             resume=resume,
             overwrite=overwrite,
             listen=listen,
-            began=means.began,
+            began=execution.began,
         )
     _print_result(folder, run.result)
 
@@ -200,7 +207,7 @@ def _told_how_to_resume(folder: Path) -> Iterator[None]:
         raise SystemExit(INTERRUPTED) from interrupt
 
 
-def _print_plan(prepared: "Prepared", folder: Path, means: _Means) -> None:
+def _print_plan(prepared: "Prepared", folder: Path, execution: _Execution) -> None:
     import torch
 
     config = prepared.config
@@ -210,7 +217,7 @@ def _print_plan(prepared: "Prepared", folder: Path, means: _Means) -> None:
     show.line(
         "training",
         f"{show.count(num_samples, 'sample')} an epoch, {show.count(config.training.epochs, 'epoch')}, "
-        f"{means.device}, {show.count(torch.get_num_threads(), 'thread')}",
+        f"{execution.device}, {show.count(torch.get_num_threads(), 'thread')}",
     )
     show.line("run folder", str(folder))
 
@@ -274,18 +281,3 @@ def _free_folder(name: str) -> Path:
         number += 1
         folder = Path("runs") / f"{name}-{number}"
     return folder
-
-
-def pick_device(device: str) -> str:
-    """A device that torch has."""
-    import torch
-
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        wanted = torch.device(device)
-    except RuntimeError as error:
-        raise InputError(f"--device must be cpu, cuda or auto; got {device!r}.") from error
-    if wanted.type not in ("cpu", "cuda") or (wanted.type == "cuda" and not torch.cuda.is_available()):
-        raise InputError(f"--device {device} is not there. `muse doctor` says what is; take --device cpu.")
-    return device

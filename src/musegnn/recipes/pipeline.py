@@ -5,16 +5,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from musegnn import datasets
-from musegnn.datasets import CATALOG
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
 from musegnn.models import MuseGNN
-from musegnn.recipes import catalog
 from musegnn.runs.start import with_samples
 from musegnn.sampling import SampleStore, sample
 from musegnn.sampling.base import describe
@@ -27,9 +24,6 @@ from musegnn.training.losses import check_learnable
 Say = Callable[[str, str], None]
 """Told of each step: what it is, and what came of it."""
 
-_OWN: dict[str, Any] = {"hidden": 256, "lambda_": 2.0, "dropout": 0.3, "skip": True, "schedule": "cosine"}
-"""For a graph that has no recipe."""
-
 
 @dataclass(frozen=True)
 class Prepared:
@@ -39,48 +33,6 @@ class Prepared:
     graph: Graph
     samples: SampleStore
     model: MuseGNN
-
-
-def find(target: str) -> tuple[Config, Graph | None]:
-    """What a command was given: a recipe, a TOML file, a dataset, or the folder of a graph store."""
-    path = Path(target)
-    if catalog.is_known(target):
-        return catalog.load(target), None
-    if path.suffix == ".toml":
-        if not path.is_file():
-            raise InputError(f"{target} does not exist. `muse recipes` lists the recipes that are shipped.")
-        config = _read(path)
-        if not config.dataset:
-            raise InputError(
-                f'{target} names no dataset. Add one, such as dataset = "debian", or the folder of a graph.'
-            )
-        return config, Graph.open(config.dataset) if Path(config.dataset).is_dir() else None
-    if path.is_dir():
-        if kind_of(path) == "samples":
-            raise InputError(f"{target} is a sample store. Pass the graph; its samples go to --samples.")
-        if (path / "run.json").is_file():
-            raise InputError(f"{target} is a run. Go on with it: muse train --resume {target}")
-        graph = Graph.open(path)
-        source = str(graph.provenance.get("source", ""))
-        found = catalog.find_for_dataset(source) if source else None
-        return found or Config(name=path.resolve().name).with_settings(_OWN), graph
-    name = next((known for known in CATALOG if known.lower() == target.lower()), None)
-    if name is not None:
-        return catalog.find_for_dataset(name) or Config(name=name, dataset=name).with_settings(_OWN), None
-    if path.is_file():
-        raise InputError(f"{target} is a file. Make it a graph store: muse import {target} --out FOLDER.")
-    near = catalog.nearest([*catalog.names(), *CATALOG], target)
-    raise InputError(
-        f"{target!r} is no recipe, no dataset and no folder here.{near} `muse recipes` lists the recipes."
-    )
-
-
-def _read(path: Path) -> Config:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text in UTF-8, as TOML must be ({error.reason}).") from error
-    return Config.from_toml(text, str(path))
 
 
 def prepare(

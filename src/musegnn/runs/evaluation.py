@@ -3,7 +3,7 @@
 import math
 import tempfile
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from musegnn.sampling.sequence import Samples
 from musegnn.training.batches import Loader
 from musegnn.training.config import Config
 from musegnn.training.evaluation import Evaluation, evaluate
+from musegnn.training.forward import device_of
 from musegnn.training.metrics import ScoreBook
 
 How = Literal["stored", "online", "hops", "full"]
@@ -32,7 +33,7 @@ def sampler_of(store: SampleStore) -> Sampler:
     if name not in SAMPLERS:
         raise InputError(
             f"The samples were drawn by {name}, a sampler of your own, which cannot be made again from its "
-            "name. Evaluate on stored samples, or with how='hops' or 'full'."
+            "name. Evaluate on stored samples, or take how='hops' (--hops N) or how='full' (--full)."
         )
     return make(name, settings)
 
@@ -60,11 +61,13 @@ def evaluate_split(
     *,
     is_free: bool,
     threads: int = 1,
+    update_means: bool = False,
     label: str = "Evaluating",
 ) -> Evaluation:
     """On samples; every sample with its error bound."""
-    loader = Loader(samples, graph, targets, threads=threads, counts_once=is_free)
-    return evaluate(model, means, loader, config, bounds=None, label=label)
+    how: dict[str, Any] = {"threads": threads, "device": device_of(model), "counts_once": is_free}
+    loader = Loader(samples, graph, targets, **how)
+    return evaluate(model, means, loader, config, bounds=None, update=update_means, label=label)
 
 
 def evaluate_full(

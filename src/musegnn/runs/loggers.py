@@ -7,15 +7,17 @@ from typing import Any
 
 from musegnn.errors import InputError
 from musegnn.extras import require
+from musegnn.training.checkpoint import write_json
+from musegnn.training.folder import RunFolder
 from musegnn.training.loop import Listener
 
 
 @contextmanager
-def open_loggers(names: list[str], folder: Path) -> Iterator[list[Listener]]:
-    """Listeners for events: each number of an epoch becomes a curve."""
+def open_loggers(names: list[str], folder: Path, *, resume: bool = False) -> Iterator[list[Listener]]:
+    """Listeners for events: each number of an epoch becomes a curve, which goes on with `resume`."""
     check_loggers(names)
     with ExitStack() as stack:
-        yield [stack.enter_context(_MAKERS[name](folder)) for name in names]
+        yield [stack.enter_context(_MAKERS[name](folder, resume)) for name in names]
 
 
 def check_loggers(names: list[str]) -> None:
@@ -27,10 +29,10 @@ def check_loggers(names: list[str]) -> None:
 
 
 @contextmanager
-def _tensorboard(folder: Path) -> Iterator[Listener]:
+def _tensorboard(folder: Path, resume: bool) -> Iterator[Listener]:
     from torch.utils.tensorboard import SummaryWriter
 
-    # Beside the run: a run folder holds its own files only.
+    # Beside the run: a run folder holds its own files only. The curves in one folder are one, resumed or not.
     writer = SummaryWriter(folder.parent / f"{folder.name}.tensorboard")
 
     def listen(event: dict[str, Any]) -> None:
@@ -44,13 +46,21 @@ def _tensorboard(folder: Path) -> Iterator[Listener]:
 
 
 @contextmanager
-def _wandb(folder: Path) -> Iterator[Listener]:
+def _wandb(folder: Path, resume: bool) -> Iterator[Listener]:
     wandb = require("wandb", "--log wandb")
-    run = wandb.init(project="musegnn", name=folder.name, dir=str(folder.parent))
+    known = RunFolder(folder).record().get("wandb") if resume else None
+    names = {"project": "musegnn", "name": folder.name, "dir": str(folder.parent)}
+    run = wandb.init(**names, id=known, resume="allow")
 
     def listen(event: dict[str, Any]) -> None:
+        nonlocal known
+        if known is None:
+            # Now there is a run folder.
+            known = run.id
+            write_json(folder / "run.json", {**RunFolder(folder).record(), "wandb": known})
         if event["event"] == "epoch":
-            run.log(_numbers(event))
+            # An epoch that is told again after a kill keeps its place.
+            run.log(_numbers(event), step=event["epoch"])
 
     try:
         yield listen

@@ -1,6 +1,7 @@
 """Predictions for any nodes, of the graph a run was trained on or of another with the same features."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +17,13 @@ from musegnn.sampling import Draws, FullKHop
 from musegnn.sampling.base import FreeSampler, Sampler
 from musegnn.training.batches import Loader
 from musegnn.training.evaluation import Scored, score
+from musegnn.training.forward import device_of
 
 if TYPE_CHECKING:
     from musegnn.runs.run import Run
+
+AnyGraph = Graph | str | Path
+"""A graph, or the folder of its store."""
 
 
 class Predictor:
@@ -29,10 +34,10 @@ class Predictor:
     """
 
     def __init__(
-        self, run: "Run", *, graph: Graph | None = None, hops: int | None = None, threads: int = 1
+        self, run: "Run", *, graph: AnyGraph | None = None, hops: int | None = None, threads: int = 1
     ) -> None:
         self.run, self.threads = run, threads
-        self.graph = run.graph if graph is None else _checked(graph, run)
+        self.graph = run.graph if graph is None else _checked(open_graph(graph), run)
         self.is_inductive = self.graph.digest != run.graph.digest
         self.sampler: Sampler = sampler_of(run.samples) if hops is None else FullKHop(hops)
         self.batch_size = run.samples.batch_size or 1000
@@ -73,7 +78,7 @@ class Predictor:
     ) -> Iterator[tuple[Scored, np.ndarray]]:
         """Batches, each with the rows of its seeds that are answered in it."""
         draws = self._draws(ids)
-        loader = Loader(draws, self.graph, None, threads=self.threads)
+        loader = Loader(draws, self.graph, None, threads=self.threads, device=device_of(self.run.model))
         config, means = self.run.config, self.run.means
         if self.is_inductive and means is not None:
             means = _no_means(means, self.graph.num_nodes)
@@ -90,6 +95,11 @@ class Predictor:
 
     def _draws(self, ids: np.ndarray) -> Draws:
         return Draws(self.graph, self.sampler, ids, batch_size=self.batch_size, seed=self.seed)
+
+
+def open_graph(graph: AnyGraph) -> Graph:
+    """The graph itself, or that of a folder."""
+    return graph if isinstance(graph, Graph) else Graph.open(graph)
 
 
 def _first_batches(draws: Draws, ids: np.ndarray) -> Integer[np.ndarray, " ids"]:

@@ -1,0 +1,34 @@
+"""A run, what belongs to it, and a device, as a command names them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from musegnn.errors import InputError, StoreError
+
+MovedSamples = Annotated[Path | None, typer.Option(help="The run's sample store, if it was moved.")]
+Device = Annotated[
+    str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one; digits repeat on the CPU.")
+]
+
+
+def check_run(folder: Path) -> None:
+    """Refuse what is no run at once: the rest waits some seconds for torch."""
+    if not (folder / "config.toml").is_file():
+        raise StoreError(f"{folder} is not a run: it has no config.toml. Pass the folder of a run.")
+
+
+def pick_device(device: str) -> str:
+    """A device that torch has."""
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"--device must be cpu, cuda or auto; got {device!r}.") from error
+    if wanted.type not in ("cpu", "cuda") or (wanted.type == "cuda" and not torch.cuda.is_available()):
+        raise InputError(f"--device {device} is not there. `muse doctor` says what is; take --device cpu.")
+    return device
