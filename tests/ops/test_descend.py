@@ -579,11 +579,11 @@ def test_entries_beyond_32_bits_are_found():
     X_, B_, V_ = (ops._plain(part) for part in (X, B, V))
     arrays = ops._plain(csr.indptr), numba._unsigned(ops._plain(csr.indices)), *tail.step
     limits = (np.float32(0), np.float32(-np.inf), np.float32(np.inf))
-    no_energy = np.zeros((0, dim))
-    numba._descend(0, 5, begin, dim, 0, *arrays, X_, B_, *limits, out, mask, no_energy)
+    no_energy, no_levels = np.zeros((0, dim)), (np.empty(0, dtype=np.uint8), 0)
+    numba._descend(0, 5, begin, dim, 0, *arrays, X_, B_, *limits, out, mask, no_energy, *no_levels)
     np.testing.assert_array_equal(out[:, first:], tail.moved)
     assert not out[:, begin:first].any()
-    numba._pull_back(0, 5, begin, dim, *arrays, V_, mask, total, back)
+    numba._pull_back(0, 5, begin, dim, *arrays, V_, mask, total, back, *no_levels)
     np.testing.assert_array_equal(back[:, first:], tail.matrix.T @ tail.B)
     np.testing.assert_array_equal(total[:, first:], tail.X + tail.take * tail.B)
     numba._propagate(0, 5, begin, dim, *arrays[:2], np.ones(5, np.float32), X_, out)
@@ -593,12 +593,15 @@ def test_entries_beyond_32_bits_are_found():
 def test_kernels_write_all_of_their_memory(on_poison):
     case, clip = exact_case(GRAPHS["path"], 65, np.float64, seed=0), Clip()
     arrays = case.csr.indptr, case.csr.indices.view(np.uint64), *case.step
+    no_levels = np.empty(0, dtype=np.uint8), 0
     out, mask = np.full_like(case.X, np.nan), empty_mask(case)
-    on_poison(numba._descend)(0, 9, 0, 65, 0, *arrays, case.X, case.B, *clip, out, mask, np.zeros((0, 65)))
+    on_poison(numba._descend)(
+        0, 9, 0, 65, 0, *arrays, case.X, case.B, *clip, out, mask, np.zeros((0, 65)), *no_levels
+    )
     np.testing.assert_array_equal(out, case.moved)
     assert bits(mask, 65).all()
     total = case.X.copy()
-    on_poison(numba._pull_back)(0, 9, 0, 65, *arrays, case.B, mask, total, out)
+    on_poison(numba._pull_back)(0, 9, 0, 65, *arrays, case.B, mask, total, out, *no_levels)
     np.testing.assert_array_equal(out, case.matrix.T @ case.B)
 
 

@@ -93,7 +93,7 @@ def test_out_of_memory_says_what_to_lower(store, tmp_path, monkeypatch, error):
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(forward, "unfold", fail)
+    monkeypatch.setattr(forward, "unfold_seeds", fail)
     message = told(tmp_path / "run", store)
     assert message.startswith("Epoch 1, training sample ")
     for word in ("out of memory", "hidden=8", "steps=3", "batch_size", "fanouts"):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import oracles
 from musegnn.sampling.record import Sample
 from musegnn.unfolding import propagate as room
-from musegnn.unfolding.propagate import propagate, sparse
+from musegnn.unfolding.propagate import propagate, scattered, sparse
 from musegnn.unfolding.subgraph import as_sample
 from strategies import csrs
 
@@ -41,6 +41,7 @@ def test_neighbors_are_added_up_on_any_graph(csr, dim, dtype, seed):
     expected = (dense(s) @ X.double()).to(dtype)
     torch.testing.assert_close(propagate(s, X), expected, rtol=0, atol=0)
     torch.testing.assert_close(sparse(s, X) @ X, expected, rtol=0, atol=0)
+    torch.testing.assert_close(scattered(s, X), expected, rtol=0, atol=0)
 
 
 @beta

@@ -71,19 +71,39 @@ class MeanEmbeddings(nn.Module):
         self.register_buffer("count", count)
 
     @torch.no_grad()
-    def gather(self, node_ids: Ids, device: torch.device | str | None = None) -> Float[Tensor, "nodes dim"]:
-        """mu, the rows of M of these nodes, in float32 (float64 if M is); carries no gradient."""
-        rows = self.M[self._places(node_ids)]
-        return rows.to(device, torch.promote_types(rows.dtype, torch.float32))
+    def gather(
+        self, node_ids: Ids, device: torch.device | str | None = None, *, check: bool = True
+    ) -> Float[Tensor, "nodes dim"]:
+        """mu, the rows of M of these nodes, in float32 (float64 if M is); carries no gradient.
+
+        `check` looks at the ids, for which a GPU is waited for.
+        """
+        rows = self.M[self._places(node_ids, check)]
+        # bfloat16 moves at half the cost, and a GPU computes with it as well.
+        exact = rows.dtype if rows.is_cuda else torch.promote_types(rows.dtype, torch.float32)
+        return rows.to(device, exact)
 
     def seen(self, node_ids: Ids, device: torch.device | str | None = None) -> Bool[Tensor, " nodes"]:
         """Which of these nodes have had an embedding."""
         return (self.count[self._places(node_ids)] > 0).to(device)
 
     @torch.no_grad()
-    def update(self, node_ids: Ids, Y: Float[Tensor, "nodes dim"]) -> None:
-        """Move the means of these nodes towards Y, each node once (eq. 9)."""
-        places = self._places(node_ids)
+    def update(self, node_ids: Ids, Y: Float[Tensor, "nodes dim"], *, check: bool = True) -> None:
+        """Move the means of these nodes towards Y, each node once (eq. 9).
+
+        `check` looks at the ids and for NaN, for which a GPU is waited for.
+        """
+        places = self._places(node_ids, check)
+        if check:
+            self._check_update(places, Y)
+        exact = torch.promote_types(self.M.dtype, torch.float32)
+        count = self.count[places].to(exact)
+        keep = (self.rho * count / (count + 1))[:, None]
+        mean = torch.lerp(Y.detach().to(self.M.device, exact), self.M[places].to(exact), keep)
+        self.M[places] = mean.to(self.M.dtype)
+        self.count[places] += 1
+
+    def _check_update(self, places: Tensor, Y: object) -> None:
         if not isinstance(Y, Tensor):
             raise InputError(f"Y must be a tensor, got {type(Y).__name__}. Take torch.as_tensor.")
         if Y.shape != (len(places), self.M.shape[1]):
@@ -95,12 +115,6 @@ class MeanEmbeddings(nn.Module):
             )
         if not bool(torch.isfinite(Y).all()):
             raise DivergenceError("Y has entries that are not finite, which would stay in M for good.")
-        exact = torch.promote_types(self.M.dtype, torch.float32)
-        count = self.count[places].to(exact)
-        keep = (self.rho * count / (count + 1))[:, None]
-        mean = torch.lerp(Y.detach().to(self.M.device, exact), self.M[places].to(exact), keep)
-        self.M[places] = mean.to(self.M.dtype)
-        self.count[places] += 1
 
     def flush(self) -> None:
         """Wait until a mapped M is on the disk."""
@@ -120,7 +134,7 @@ class MeanEmbeddings(nn.Module):
             self.M, self.count = self.M.to(device), self.count.to(device)
         return self
 
-    def _places(self, node_ids: Ids) -> Tensor:
+    def _places(self, node_ids: Ids, check: bool = True) -> Tensor:
         # A copy: the ids of a stored sample are read-only, which torch does not know.
         ids = torch.from_numpy(np.array(node_ids)) if isinstance(node_ids, np.ndarray) else node_ids
         if not isinstance(ids, Tensor) or ids.ndim != 1 or ids.dtype not in _INTEGERS:
@@ -129,7 +143,7 @@ class MeanEmbeddings(nn.Module):
                 f"node_ids must be a one-dimensional tensor or array of whole numbers, got {got}."
             )
         ids = ids.to(self.M.device, torch.int64)
-        if len(ids) and not (0 <= int(ids.min()) and int(ids.max()) < len(self.M)):
+        if check and len(ids) and not (0 <= int(ids.min()) and int(ids.max()) < len(self.M)):
             raise InputError(
                 f"node_ids must lie in 0..{len(self.M) - 1}, got {int(ids.min())} to {int(ids.max())}."
             )

@@ -14,6 +14,7 @@ from jaxtyping import Float, Float64, Int32, Int64, Integer, UInt8, UInt32, UInt
 # A subpackage becomes an attribute of this one when it is imported; the function of its name must come later.
 import musegnn.ops.descend.reference
 import musegnn.ops.dropout.reference
+import musegnn.ops.hops.reference
 import musegnn.ops.induce_subgraph.reference
 import musegnn.ops.local_ids.reference
 import musegnn.ops.merge_entries.reference
@@ -34,6 +35,7 @@ Indptr = Int64[np.ndarray, " nodes_plus_1"]
 Indices = Integer[np.ndarray, " entries"]
 Rows = Float[np.ndarray, "nodes dim"]
 Mask = UInt8[np.ndarray, "nodes bytes"]
+Levels = UInt8[np.ndarray, " nodes"]
 
 MAX_NODES = 1 << 32
 """Row and column share a 64-bit key."""
@@ -162,6 +164,13 @@ def induce_subgraph(
     return op.induce_subgraph(_plain(indptr), _plain(indices), _plain(node_ids), num_seeds)  # type: ignore[no-any-return]
 
 
+def hops(
+    indptr: Indptr, indices: Indices, num_seeds: int, *, compiled: bool = True
+) -> UInt8[np.ndarray, " nodes"]:
+    """How many edges each node is away from the nearest of the first `num_seeds`; 255 if as many or more."""
+    return _op("hops", compiled).hops(_plain(indptr), _plain(indices), num_seeds)  # type: ignore[no-any-return]
+
+
 def local_ids(
     node_ids: Ids, ids: Integer[np.ndarray, " m"], num_nodes: int, *, compiled: bool = True
 ) -> Int64[np.ndarray, " m"]:
@@ -224,6 +233,8 @@ def descend(
     mask: Mask | None = None,
     *,
     watch: bool = False,
+    levels: Levels | None = None,
+    limit: int = 0,
     threads: int = 1,
     compiled: bool = True,
 ) -> float | None:
@@ -235,11 +246,12 @@ def descend(
 
     Returns, if asked to `watch`, <X, (X - moved) / take - B> + weight |X|_1: where `take` is the step size of
     an energy <X, H X> - 2 <X, B> + weight |X|_1, this is that energy of X.
+    With `levels`, only rows whose level is at most `limit` are written to `out` and `mask`, or watched.
     A row is added up by one thread, in the order of its entries: their number changes no bit of `out`.
     """
     graph, rows = (_plain(indptr), _plain(indices)), (_plain(X), _plain(B))
-    op = _op("descend", compiled)
-    return op.descend(*graph, step, *rows, clip, out, mask, watch=watch, threads=threads)  # type: ignore[no-any-return]
+    op, some = _op("descend", compiled), {"levels": levels, "limit": limit}
+    return op.descend(*graph, step, *rows, clip, out, mask, watch=watch, threads=threads, **some)  # type: ignore[no-any-return]
 
 
 def pull_back(
@@ -251,16 +263,20 @@ def pull_back(
     total: Rows,
     out: Rows,
     *,
+    levels: Levels | None = None,
+    limit: int = 0,
     threads: int = 1,
     compiled: bool = True,
 ) -> None:
     """The transpose of `descend`: V is the gradient behind it, with zeros where its mask has them.
 
-    total += take V
-    out    = keep V + right A (left V), with zeros where `mask` (of the step before) has them
+        total += take V
+        out    = keep V + right A (left V), with zeros where `mask` (of the step before) has them
+
+    With `levels`, only in rows whose level is at most `limit`.
     """
-    graph = _plain(indptr), _plain(indices)
-    _op("descend", compiled).pull_back(*graph, step, _plain(V), mask, total, out, threads=threads)
+    graph, some = (_plain(indptr), _plain(indices)), {"levels": levels, "limit": limit}
+    _op("descend", compiled).pull_back(*graph, step, _plain(V), mask, total, out, threads=threads, **some)
 
 
 def cut(V: Rows, mask: Mask, *, threads: int = 1, compiled: bool = True) -> None:

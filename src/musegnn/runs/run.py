@@ -1,5 +1,7 @@
 """A run that is there: its settings, its result, its model."""
 
+from contextlib import nullcontext
+from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,15 @@ from musegnn.inference.tables import Predictions
 from musegnn.means import MeanEmbeddings
 from musegnn.models import MuseGNN
 from musegnn.runs.evaluation import How, evaluate_full, evaluate_split, samples_of
-from musegnn.runs.prediction import Predictor
+from musegnn.runs.prediction import AnyGraph, Predictor, open_graph
 from musegnn.sampling import SampleStore
+from musegnn.sampling.draws import check_split
+from musegnn.store.header import checksum
 from musegnn.training import checkpoint
 from musegnn.training.building import build_model
 from musegnn.training.config import Config
 from musegnn.training.evaluation import Evaluation
+from musegnn.training.features import fits
 from musegnn.training.folder import RunFolder
 from musegnn.training.loop import BEST, STATE
 from musegnn.training.state import load_prediction
@@ -36,8 +41,8 @@ class Run:
         self,
         folder: str | Path,
         *,
-        graph: Graph | None = None,
-        samples: SampleStore | None = None,
+        graph: AnyGraph | None = None,
+        samples: SampleStore | str | Path | None = None,
         model: MuseGNN | None = None,
         labels: ArrayLike | None = None,
         device: str | torch.device = "cpu",
@@ -61,13 +66,22 @@ class Run:
 
     @property
     def valid_accuracy(self) -> float:
-        """Of the best epoch."""
-        return float(self.result["valid_accuracy"])
+        """Of the weights that are kept, with the M that is kept."""
+        return self._accuracy("valid")
 
     @property
     def test_accuracy(self) -> float:
-        """Of the best epoch."""
-        return float(self.result["test_accuracy"])
+        """Of the weights that are kept, with the M that is kept."""
+        return self._accuracy("test")
+
+    def _accuracy(self, split: str) -> float:
+        accuracy = self.result.get(f"{split}_accuracy")
+        if accuracy is None:
+            raise InputError(
+                f"{self.folder.path} has no {split}_accuracy: no node of the split {split!r} has a label and "
+                f"a sample. Draw samples of it (muse sample --splits {split}) and train again."
+            )
+        return float(accuracy)
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -77,24 +91,26 @@ class Run:
     @cached_property
     def graph(self) -> Graph:
         """The graph it was trained on, found again and compared by its digest."""
-        facts = self.record["graph"]
-        graph = self._given[0] or _find_graph(facts, self.folder.path)
+        facts, given = self.record["graph"], self._given[0]
+        graph = _find_graph(facts, self.folder.path) if given is None else open_graph(given)
         if graph.digest != facts["digest"]:
             raise StoreError(
                 f"{self.folder.path} was trained on the graph {facts['digest'][:12]}, but {graph.name} is "
-                f"{graph.digest[:12]}. Pass the one it was trained on: musegnn.load_run(folder, graph=...)."
+                f"{graph.digest[:12]}. Pass the one it was trained on: graph=... (--graph FOLDER)."
             )
         return graph
 
     @cached_property
     def samples(self) -> SampleStore:
         """The samples it was trained with."""
-        facts = self.record["samples"]
-        samples = self._given[1] or SampleStore.open(_find(facts, self.folder.path), graph=self.graph)
+        facts, samples = self.record["samples"], self._given[1]
+        if not isinstance(samples, SampleStore):
+            folder = _find("samples", facts, self.folder.path) if samples is None else samples
+            samples = SampleStore.open(folder, graph=self.graph)
         if samples.digest != facts["digest"]:
             raise StoreError(
-                f"{facts['folder']} holds other samples than {self.folder.path} was trained with. "
-                "Draw those again: the same `muse sample` gives the same bytes."
+                f"{samples.stored.folder} holds other samples than {self.folder.path} was trained with. "
+                "Pass those: samples=... (--samples FOLDER); the same `muse sample` draws the same bytes."
             )
         return samples
 
@@ -139,6 +155,18 @@ class Run:
         return checkpoint.digest_of(self.folder.checkpoints, self._best_name)
 
     @property
+    def means_digest(self) -> str | None:
+        """Tells one mapped M from another without reading it; None unless M lies on disk.
+
+        It is that of the last checkpoint, moved on by the updates that the undo log has noted since.
+        """
+        if self.config.energy.gamma == 0 or self.config.means.means_home != "disk":
+            return None
+        undo = self.folder.means / "undo.bin"
+        moved = undo.stat().st_size if undo.is_file() else 0
+        return checksum({"state": checkpoint.digest_of(self.folder.checkpoints, STATE), "moved": moved})
+
+    @property
     def _best_name(self) -> str:
         return BEST if checkpoint.exists(self.folder.checkpoints, BEST) else STATE
 
@@ -155,8 +183,9 @@ class Run:
         seed: int | None = None,
         threads: int = 1,
         scratch: Path | None = None,
+        update_means: bool = False,
     ) -> dict[str, Evaluation]:
-        """Metrics and error bounds of the best weights; M is read, not moved: twice gives the same bits.
+        """Metrics and error bounds of the best weights; the run stays as it is: twice gives the same bits.
 
         Args:
             splits: Whose seeds; of valid and test those that have samples, unless given.
@@ -166,14 +195,18 @@ class Run:
             seed: Of "online"; the next one after that of the stored samples unless given.
             threads: That read ahead.
             scratch: Where "full" has its files; beside the run folder unless given.
+            update_means: Move M by each sample (eq. 9), one split after the other, as the authors' code does;
+                a copy of it, in memory. Otherwise M is read only.
         """
         if splits is None:
             splits = tuple(split for split in ("valid", "test") if split in self.samples)
         if not splits:
             raise InputError("There are no splits to evaluate. Pass some of train, valid and test.")
         splits = (splits,) if isinstance(splits, str) else splits
+        for split in splits:
+            check_split(split)
         targets = self._targets()
-        given = self.model, self.means, self.graph
+        given = self.model, self._moving_means(how) if update_means else self.means, self.graph
         if how == "full":
             beside = self.folder.path.parent if scratch is None else scratch
             return evaluate_full(*given, targets, list(splits), self.config, beside)
@@ -188,9 +221,24 @@ class Run:
                 self.config,
                 is_free=is_free,
                 threads=threads,
+                update_means=update_means,
                 label=f"Evaluating {split}",
             )
         return found
+
+    def _moving_means(self, how: How) -> MeanEmbeddings:
+        """A copy of M that an evaluation may move."""
+        option = "update_means=True (--update-means)"
+        if how != "stored":
+            raise InputError(f"{option} is for stored samples, got how={how!r}. Leave one of the two out.")
+        if self.means is None:
+            raise InputError(f"{self.folder.path} has no M, since gamma is 0. Leave {option} out.")
+        if isinstance(self.means.home, Path):
+            raise InputError(
+                f"M of {self.folder.path} lies on disk (means_home=disk), and {option} needs a copy of it in "
+                "memory. Leave it out."
+            )
+        return deepcopy(self.means)
 
     def _targets(self) -> np.ndarray:
         targets = check_targets(self.graph, self.labels, self.config.training.loss)
@@ -201,20 +249,23 @@ class Run:
             )
         return targets
 
-    def predict(self, node_ids: ArrayLike, *, hops: int | None = None, threads: int = 1) -> Predictions:
+    def predict(
+        self, node_ids: ArrayLike, *, graph: AnyGraph | None = None, hops: int | None = None, threads: int = 1
+    ) -> Predictions:
         """Class, probabilities and error bound of each of these nodes, in their order.
 
         Samples are drawn around them as those of the training were, or with `hops` all neighbors taken.
+        `graph`, or its folder, may be another with the same features, whose nodes have no means.
         """
-        predictor = Predictor(self, hops=hops, threads=threads)
+        predictor = Predictor(self, graph=graph, hops=hops, threads=threads)
         ids, places = _places(node_ids)
         return _joined([part for _, part in predictor.batches(ids)], places)
 
     def embed(
-        self, node_ids: ArrayLike, *, hops: int | None = None, threads: int = 1
+        self, node_ids: ArrayLike, *, graph: AnyGraph | None = None, hops: int | None = None, threads: int = 1
     ) -> Float32[np.ndarray, "nodes dim"]:
         """Y of these nodes, in their order, from the samples that `predict` draws."""
-        predictor = Predictor(self, hops=hops, threads=threads)
+        predictor = Predictor(self, graph=graph, hops=hops, threads=threads)
         ids, places = _places(node_ids)
         Y: np.ndarray = predictor.embed(ids)[places]
         return Y
@@ -246,23 +297,28 @@ def make_means(
     settings = config.means
     if is_there and settings.means_home == "disk" and not (folder.means / "M.bin").is_file():
         raise StoreError(f"{folder.means} has lost the means of this run. Put them back, or train again.")
-    home: Any = (
-        folder.means if settings.means_home == "disk" else "host" if device.type == "cpu" else "device"
-    )
-    dtype = getattr(torch, settings.means_dtype)
-    return MeanEmbeddings(num_nodes, config.model.hidden, settings.rho, home=home, dtype=dtype).to(device)
+    dtype: torch.dtype = getattr(torch, settings.means_dtype)
+    is_on_device = device.type != "cpu" and fits(num_nodes * config.model.hidden * dtype.itemsize, device)
+    home: Any = folder.means if settings.means_home == "disk" else "device" if is_on_device else "host"
+    # Made where it stays: it may not fit anywhere else.
+    with device if home == "device" else nullcontext():
+        return MeanEmbeddings(num_nodes, config.model.hidden, settings.rho, home=home, dtype=dtype)
 
 
 def load_run(
     folder: str | Path,
     *,
-    graph: Graph | None = None,
-    samples: SampleStore | None = None,
+    graph: AnyGraph | None = None,
+    samples: SampleStore | str | Path | None = None,
     model: MuseGNN | None = None,
     labels: ArrayLike | None = None,
     device: str | torch.device = "cpu",
 ) -> Run:
-    """Open a run. What is not passed is found where it was, and compared by its digest."""
+    """Open a run.
+
+    Graph and samples, or their folders, are passed if they were moved; otherwise they are found where they
+    were. Either way they must have the digests that the run was trained with.
+    """
     return Run(folder, graph=graph, samples=samples, model=model, labels=labels, device=device)
 
 
@@ -285,18 +341,23 @@ def _joined(parts: list[Predictions], places: np.ndarray) -> Predictions:
     return Predictions(**{name: values[order] for name, values in rows.items()})
 
 
-def _find(facts: dict[str, Any], run: Path) -> Path:
+def _find(part: str, facts: dict[str, Any], run: Path) -> Path:
     """Where a store lay, or lies now if it was moved along with the run."""
-    moved = run / facts["from_here"]
-    return moved if moved.is_dir() and not Path(facts["folder"]).is_dir() else Path(facts["folder"])
+    for folder in (Path(facts["folder"]), run / facts["from_here"]):
+        if folder.is_dir():
+            return folder
+    raise StoreError(
+        f"{facts['folder']} does not exist, where {run} had its {part}. Pass {part}=... (--{part} FOLDER)."
+    )
 
 
 def _find_graph(facts: dict[str, Any], run: Path) -> Graph:
     if facts["folder"] is not None:
-        return Graph.open(_find(facts, run))
+        return Graph.open(_find("graph", facts, run))
     try:
         return datasets.load(facts["name"])
     except InputError as error:
         raise StoreError(
-            f"The run was trained on {facts['name']!r}, a graph that was never saved. Pass it: graph=..."
+            f"The run was trained on {facts['name']!r}, a graph that was never saved. Pass it: graph=... "
+            "(--graph FOLDER)."
         ) from error

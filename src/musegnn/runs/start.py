@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,11 @@ from musegnn.sampling.draws import split_nodes
 from musegnn.store import StoredFolder
 from musegnn.store.header import checksum
 from musegnn.training import checkpoint
-from musegnn.training.batches import Loader, gather_rows
+from musegnn.training.batches import Loader
 from musegnn.training.building import describe_model, probe
 from musegnn.training.config import Config, settings_of_tables
 from musegnn.training.evaluation import Evaluation, evaluate
+from musegnn.training.features import Features, Home
 from musegnn.training.folder import RunFolder
 from musegnn.training.forward import device_of
 from musegnn.training.loop import BEST, STATE, Listener, Trainer
@@ -92,7 +93,7 @@ def train(
     _check_settings(settings)
     config, sizes = describe_model(model, with_samples(started.with_settings(settings), store))
     targets = check_targets(graph, labels, config.training.loss)
-    data = _Data(graph, store, targets, threads, config.sampling.online)
+    data = _Data(graph, store, targets, threads, config.sampling.online, config.training.features_home)
     # Before the folder is made: what is refused leaves no run behind.
     config, num_outputs = _checked(data, model, config, is_described=sizes is not None)
     loss = _loss(data, config, num_outputs, device_of(model))
@@ -138,17 +139,22 @@ class _Data:
     targets: np.ndarray
     threads: int
     online: bool
+    features_home: Home
+    _features: dict[torch.device, Features] = field(default_factory=dict)
 
     def loader(self, split: str, device: torch.device) -> Loader | None:
         """The batches of a split; None if the store has no samples of it or none of its seeds has a label."""
         if split not in self.store or not len(self.store[split]):
             return None
+        if self.graph.features is not None and device not in self._features:
+            self._features[device] = Features(self.graph.features, self.features_home, device)
         return Loader(
             self.store[split],
             self.graph,
             self.targets,
             threads=self.threads,
             device=device,
+            features=self._features.get(device),
             counts_once=self.store.is_free and split != "train",
             fresh=self._draws if self.online and split == "train" else None,
         )
@@ -179,7 +185,9 @@ def _trainer(
         # Of a run that was killed before its first checkpoint nothing is worth keeping.
         folder.empty()
     means = make_means(config, data.graph.num_nodes, folder, device, is_there=is_begun)
-    optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=device.type == "cuda"
+    )
     state = State(model, optimizer, means, Position())
     with ExitStack() as stack:
         undo = None
@@ -221,8 +229,15 @@ def _checked(data: _Data, model: MuseGNN, config: Config, *, is_described: bool)
     batches = data.loader("train", device_of(model))
     if batches is None:
         raise InputError(f"{data.store.stored.folder} has no training samples. Draw them: `muse sample`.")
-    check_learnable(_train_targets(data))
+    check_learnable(_targets_of(data, "train"))
     settings = config.training
+    has_valid = data.loader("valid", device_of(model)) is not None
+    # Unknown labels are -1 or NaN.
+    if settings.patience and not (has_valid and (_targets_of(data, "valid") >= 0).any()):
+        raise InputError(
+            f"patience={settings.patience} looks at the validation nodes, but no node of the split 'valid' "
+            "has a label and a sample. Take patience=0, or give the graph such a split."
+        )
     learning_rate(
         0,
         total=settings.epochs * len(batches),
@@ -230,7 +245,8 @@ def _checked(data: _Data, model: MuseGNN, config: Config, *, is_described: bool)
         schedule=settings.schedule,
         warmup=settings.warmup,
     )
-    width, num_outputs = probe(model, gather_rows(data.graph.features, np.zeros(1, dtype=np.int64)))
+    row = batches.features.read(np.zeros(1, dtype=np.int64))
+    width, num_outputs = probe(model, batches.features.rows(row, torch.zeros(1, dtype=torch.int64)))
     needed = data.targets.shape[1] if data.targets.ndim == 2 else int(data.targets.max()) + 1
     if needed > num_outputs or (data.targets.ndim == 2 and needed != num_outputs):
         raise InputError(
@@ -275,12 +291,12 @@ def _loss(data: _Data, config: Config, num_outputs: int, device: torch.device) -
     settings = config.training
     weights = None
     if settings.class_weights and settings.loss == "cross_entropy":
-        weights = class_weights_of(_train_targets(data), num_outputs).to(device, torch.float32)
+        weights = class_weights_of(_targets_of(data, "train"), num_outputs).to(device, torch.float32)
     return make_loss(settings.loss, class_weights=weights, label_smoothing=settings.label_smoothing)
 
 
-def _train_targets(data: _Data) -> np.ndarray:
-    targets: np.ndarray = data.targets[split_nodes(data.graph, "train")]
+def _targets_of(data: _Data, split: str) -> np.ndarray:
+    targets: np.ndarray = data.targets[split_nodes(data.graph, split)]
     return targets
 
 

@@ -20,7 +20,7 @@ class Spectrum(NamedTuple):
     """Rigorous."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, weakref_slot=True)
 class Sample:
     """A subgraph s of a graph: some of its nodes, edges among them, and the seeds, for which it was drawn.
 

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.sampling.record import Sample
 from musegnn.sampling.sequence import Samples
+from musegnn.training.features import Features
+from musegnn.unfolding.resident import Resident, has_triton, keep, levels_of, prepared
 
 AHEAD = 4
 """Batches in memory beside the one that is worked on, or two for each thread if that is more."""
@@ -27,9 +29,23 @@ class Batch:
     index: int
     """Its number among the samples of its split."""
     sample: Sample
+    node_ids: Integer[Tensor, " nodes"]
+    """As the sample's, where the model is."""
     features: Float[Tensor, "nodes in_dim"]
     targets: Tensor
     """Of the seeds: class numbers, -1 where there is none; or 0 and 1 for each label, NaN where unknown."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Read:
+    """A batch as a thread leaves it, in memory that the device can read by itself."""
+
+    index: int
+    sample: Sample
+    node_ids: Integer[Tensor, " nodes"]
+    rows: Tensor | None
+    targets: Tensor
+    resident: Resident | None
 
 
 class Loader:
@@ -46,6 +62,7 @@ class Loader:
         *,
         threads: int = 1,
         device: torch.device | None = None,
+        features: Features | None = None,
         counts_once: bool = False,
         fresh: Callable[[int], Samples] | None = None,
     ) -> None:
@@ -54,6 +71,7 @@ class Loader:
         self.samples, self.graph, self.targets = samples, graph, targets
         self.threads = threads
         self.device = device or torch.device("cpu")
+        self.features = features or Features(graph.features, "disk", self.device)
         self.counts_once = counts_once
         """Whether a seed that an earlier sample had is left out of the targets: for samplers that repeat."""
         self.fresh = fresh
@@ -71,9 +89,13 @@ class Loader:
 
     def batches(self, order: Sequence[int] | Integer[np.ndarray, " samples"]) -> Iterator[Batch]:
         """The batches of these samples, in this order."""
-        pool = ThreadPoolExecutor(self.threads, thread_name_prefix="musegnn-loader")
-        waiting: deque[Future[Batch]] = deque()
         seen = np.zeros(self.graph.num_nodes, dtype=bool) if self.counts_once else None
+        for batch in self._moved(self._read_ahead(order)):
+            yield batch if seen is None else _once(batch, seen)
+
+    def _read_ahead(self, order: Sequence[int] | Integer[np.ndarray, " samples"]) -> Iterator[_Read]:
+        pool = ThreadPoolExecutor(self.threads, thread_name_prefix="musegnn-loader")
+        waiting: deque[Future[_Read]] = deque()
         try:
             left = iter([int(index) for index in order])
             while True:
@@ -82,13 +104,13 @@ class Loader:
                 if not waiting:
                     return
                 started = time.perf_counter()
-                batch = waiting.popleft().result()
+                read = waiting.popleft().result()
                 self.waited += time.perf_counter() - started
-                yield batch if seen is None else _once(batch, seen)
+                yield read
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _read(self, index: int) -> Batch:
+    def _read(self, index: int) -> _Read:
         stored = self.samples.sample(index)
         # Copies: the model must not wait for the disk behind a mapped page.
         sample = Sample(
@@ -98,25 +120,56 @@ class Loader:
             num_seeds=stored.num_seeds,
             bounds=np.array(stored.bounds),
         )
-        return Batch(
+        levels_of(sample)
+        is_cuda = self.device.type == "cuda"
+        node_ids, targets = torch.from_numpy(sample.node_ids), _targets(self.targets, sample.seeds)
+        return _Read(
             index=index,
             sample=sample,
-            features=self._pinned(gather_rows(self.graph.features, sample.node_ids)),
-            targets=self._pinned(_targets(self.targets, sample.seeds)),
+            node_ids=node_ids.pin_memory() if is_cuda else node_ids,
+            rows=self.features.read(sample.node_ids),
+            targets=targets.pin_memory() if is_cuda else targets,
+            resident=prepared(sample).pin_memory() if is_cuda and has_triton() else None,
         )
 
-    def _pinned(self, tensor: Tensor) -> Tensor:
-        return tensor.pin_memory() if self.device.type == "cuda" else tensor
+    def _moved(self, batches: Iterator[_Read]) -> Iterator[Batch]:
+        """Each batch is on its way to the device while the one before it is worked on."""
+        if self.device.type != "cuda":
+            yield from (self._move(read)[0] for read in batches)
+            return
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        waiting: deque[tuple[Batch, list[Tensor], torch.cuda.Event]] = deque()
+        for read in batches:
+            with torch.cuda.stream(stream):
+                waiting.append((*self._move(read), stream.record_event()))
+            if len(waiting) > 1:
+                yield _handed_over(*waiting.popleft())
+        while waiting:
+            yield _handed_over(*waiting.popleft())
+
+    def _move(self, read: _Read) -> tuple[Batch, list[Tensor]]:
+        """A batch where the model is, and all tensors that belong to it."""
+        node_ids = read.node_ids.to(self.device, non_blocking=True)
+        targets = read.targets.to(self.device, non_blocking=True)
+        features = self.features.rows(read.rows, node_ids)
+        tensors = [node_ids, targets, features]
+        if read.resident is not None:
+            resident = read.resident.to(self.device, non_blocking=True)
+            keep(read.sample, resident)
+            tensors += resident.tensors()
+        batch = Batch(
+            index=read.index, sample=read.sample, node_ids=node_ids, features=features, targets=targets
+        )
+        return batch, tensors
 
 
-def gather_rows(
-    features: np.ndarray | None, node_ids: Integer[np.ndarray, " nodes"]
-) -> Float[Tensor, "nodes in_dim"]:
-    """Rows of the features, in float32. `take` lets other threads run while the disk is read."""
-    assert features is not None
-    rows = np.empty((len(node_ids), features.shape[1]), dtype=features.dtype)
-    np.take(features, node_ids, axis=0, out=rows, mode="clip")
-    return torch.from_numpy(rows).float()
+def _handed_over(batch: Batch, tensors: list[Tensor], event: torch.cuda.Event) -> Batch:
+    """From the stream of the copies to that of the model."""
+    stream = torch.cuda.current_stream(batch.features.device)
+    stream.wait_event(event)
+    for tensor in tensors:
+        tensor.record_stream(stream)
+    return batch
 
 
 def _targets(targets: np.ndarray | None, seeds: Integer[np.ndarray, " seeds"]) -> Tensor:
@@ -129,6 +182,6 @@ def _targets(targets: np.ndarray | None, seeds: Integer[np.ndarray, " seeds"]) -
 def _once(batch: Batch, seen: Bool[np.ndarray, " nodes"]) -> Batch:
     seeds = batch.sample.seeds
     targets = batch.targets.clone()
-    targets[torch.from_numpy(seen[seeds])] = float("nan") if targets.ndim == 2 else -1
+    targets[torch.from_numpy(seen[seeds]).to(targets.device)] = float("nan") if targets.ndim == 2 else -1
     seen[seeds] = True
-    return Batch(index=batch.index, sample=batch.sample, features=batch.features, targets=targets)
+    return replace(batch, targets=targets)

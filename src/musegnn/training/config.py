@@ -110,7 +110,10 @@ class TrainingConfig:
     )
     patience: int = _setting(0, "epochs without a better one after which to stop; 0 never stops", low=0)
     evaluate_every: int = _setting(1, "epochs between two looks at the validation nodes", low=1)
-    precision: Literal["float32", "bfloat16"] = _setting("float32", "of f and g; the steps are in float32")
+    precision: Literal["float32", "bfloat16"] = _setting("float32", "of f and g; on a GPU also of the steps")
+    features_home: Literal["auto", "device", "host", "disk"] = _setting(
+        "auto", "where features lie: on the GPU if they fit, in memory, or in the mapped file"
+    )
     update_means: bool = _setting(False, "M also changes during evaluation, as in the authors' code")
     seed: int = _setting(0, "of weights, dropout and order", low=0)
 

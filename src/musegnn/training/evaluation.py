@@ -12,7 +12,7 @@ from musegnn.models import MuseGNN
 from musegnn.progress import progress
 from musegnn.training.batches import Batch, Loader
 from musegnn.training.config import Config
-from musegnn.training.forward import classify, device_of, embed, gather_means, traced
+from musegnn.training.forward import classify, device_of, embed, gather_means, traced, update_means
 from musegnn.training.metrics import ScoreBook
 from musegnn.unfolding.penalty import Rows
 
@@ -73,7 +73,8 @@ def score_batch(
         trace = traced(model, batch, mu, seen, steps=traced_steps, precision=precision)
         Y, bound = trace.Y, trace.error_bound / max(float(trace.Y.norm()), 1e-30)
         energies = trace.energies.tolist()
-    return Scored(batch, Y, classify(model, batch, Y, precision=precision).cpu(), bound, energies)
+    logits = classify(model, Y[: batch.sample.num_seeds], precision=precision)
+    return Scored(batch, Y, logits.cpu(), bound, energies)
 
 
 def evaluate(
@@ -93,13 +94,12 @@ def evaluate(
     largest, energies, losses = math.nan, list[float](), list[float]()
     with progress(label, len(loader), unit="samples") as advance:
         for found in score(model, means, loader, config, bounds=bounds):
-            book.add(found.logits, found.batch.targets)
+            book.add(found.logits, found.batch.targets.cpu())
             if loss is not None:
-                losses.append(
-                    float(loss(found.logits.to(device_of(model)), found.batch.targets.to(device_of(model))))
-                )
+                targets = found.batch.targets
+                losses.append(float(loss(found.logits.to(targets.device), targets)))
             if update and means is not None:
-                means.update(found.batch.sample.node_ids, found.Y)
+                update_means(means, found.batch, found.Y)
             if found.error_bound is not None:
                 largest = found.error_bound if math.isnan(largest) else max(largest, found.error_bound)
             energies = energies or found.energies

@@ -12,6 +12,7 @@ from musegnn.models import MuseGNN
 from musegnn.training.batches import Batch
 from musegnn.unfolding import Trace, unfold
 from musegnn.unfolding.contract import Seen
+from musegnn.unfolding.descent import SeedRows, unfold_seeds
 from musegnn.unfolding.penalty import Rows
 
 Unseen = Literal["zero", "mask"]
@@ -23,18 +24,51 @@ def gather_means(
     """mu, and which of its rows count."""
     if means is None:
         return None, None
-    ids = batch.sample.node_ids
-    return means.gather(ids, device), means.seen(ids, device) if unseen == "mask" else None
+    # Where M is, so that no ids travel.
+    ids = batch.sample.node_ids if means.M.device.type == "cpu" else batch.node_ids
+    mu = means.gather(ids, device, check=means.M.device.type == "cpu")
+    return mu, means.seen(ids, device) if unseen == "mask" else None
+
+
+def update_means(means: MeanEmbeddings, batch: Batch, Y: Rows) -> None:
+    """M and c (eq. 9); the nodes of a sample differ, and on a GPU the loss tells of NaN."""
+    if means.M.device.type == "cpu":
+        means.update(batch.sample.node_ids, Y)
+    else:
+        means.update(batch.node_ids, Y, check=False)
 
 
 def embed(
     model: MuseGNN, batch: Batch, mu: Rows | None, seen: Seen | None, *, precision: str = "float32"
 ) -> Rows:
     """Y^(K) of all nodes of the batch."""
-    device = device_of(model)
-    with cast(precision, device):
-        Z = model.f(batch.features.to(device, non_blocking=True))
-    return unfold(Z.float(), batch.sample, model.energy, model.steps, model.alpha, mu, seen=seen)
+    Z = transform(model, batch, precision=precision)
+    return unfold(Z, batch.sample, model.energy, model.steps, model.alpha, mu, seen=seen).float()
+
+
+def embed_seeds(
+    model: MuseGNN,
+    batch: Batch,
+    mu: Rows | None,
+    seen: Seen | None,
+    *,
+    precision: str = "float32",
+    keeps_all: bool = False,
+) -> tuple[SeedRows, Rows | None]:
+    """Y^(K) of the seeds, and of all nodes without a gradient if it is kept.
+
+    On a GPU nobody looks for NaN here: that would wait until it has done its work.
+    """
+    Z = transform(model, batch, precision=precision)
+    given = Z, batch.sample, model.energy, model.steps, model.alpha, mu
+    return unfold_seeds(*given, seen=seen, keeps_all=keeps_all, check=Z.device.type != "cuda")
+
+
+def transform(model: MuseGNN, batch: Batch, *, precision: str) -> Rows:
+    """Z = f(X), in bfloat16 where the steps can be."""
+    with cast(precision, batch.features.device):
+        Z: Tensor = model.f(batch.features)
+    return Z if Z.device.type == "cuda" else Z.float()
 
 
 def traced(
@@ -47,22 +81,17 @@ def traced(
     precision: str = "float32",
 ) -> Trace:
     """As `embed`, with energies and error bounds of the last `steps` steps, or of all."""
-    device = device_of(model)
-    with cast(precision, device):
-        Z = model.f(batch.features.to(device, non_blocking=True))
-    Z = Z.float()
+    Z = transform(model, batch, precision=precision)
     last = model.steps if steps is None else min(steps, model.steps)
     given = batch.sample, model.energy
     start = unfold(Z, *given, model.steps - last, model.alpha, mu, seen=seen)
     return unfold(Z, *given, last, model.alpha, mu, trace=True, init=start, seen=seen)
 
 
-def classify(
-    model: MuseGNN, batch: Batch, Y: Rows, *, precision: str = "float32"
-) -> Float[Tensor, "seeds out_dim"]:
-    """The seeds' logits."""
+def classify(model: MuseGNN, Y: Rows, *, precision: str = "float32") -> Float[Tensor, "nodes out_dim"]:
+    """Logits."""
     with cast(precision, Y.device):
-        logits: Tensor = model.g(Y[: batch.sample.num_seeds])
+        logits: Tensor = model.g(Y.to(next(model.g.parameters(), Y).dtype))
     return logits.float()
 
 

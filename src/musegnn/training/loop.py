@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,12 +21,15 @@ from musegnn.training.batches import Batch, Loader
 from musegnn.training.config import Config
 from musegnn.training.evaluation import Evaluation, evaluate
 from musegnn.training.folder import RunFolder
-from musegnn.training.forward import classify, device_of, embed, gather_means
+from musegnn.training.forward import classify, device_of, embed_seeds, gather_means, update_means
+from musegnn.training.outcome import Outcome, place_of
 from musegnn.training.schedule import epoch_order, learning_rate, step_seed
 from musegnn.training.signals import Stop
 from musegnn.training.state import State
 
 STATE, BEST = "state", "best"
+_AHEAD = 2
+"""Steps that a GPU may be behind: nobody waits for it to learn a loss."""
 Listener = Callable[[dict[str, Any]], None]
 """Told of every event that is written to events.jsonl."""
 
@@ -47,6 +51,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self._saved = self._began = time.monotonic()
+        self._outcomes = deque[Outcome]()
 
     def count_from(self, began: float) -> None:
         """The seconds of this process count from here."""
@@ -86,6 +91,7 @@ class Trainer:
                     raise KeyboardInterrupt
                 if time.monotonic() - self._saved >= self.checkpoint_seconds:
                     self.save()
+        self._settle()
         self._share = (self.train.waited - waited) / max(time.monotonic() - started, 1e-9)
 
     def step(self, batch: Batch) -> None:
@@ -97,28 +103,42 @@ class Trainer:
         state.model.train()
         with _told_where(batch, position.epoch, self.config):
             mu, seen = gather_means(state.means, batch, self.config.means.unseen, device_of(state.model))
-            Y = embed(state.model, batch, mu, seen, precision=settings.precision)
-            logits = classify(state.model, batch, Y, precision=settings.precision)
-            targets = batch.targets.to(logits.device, non_blocking=True)
-            loss = self.loss(logits, targets)
-            value = float(loss.detach())
-            if not math.isfinite(value):
-                raise DivergenceError(f"The loss is {value}. Take a smaller lr (--set lr=...), or clip.")
+            given = state.model, batch, mu, seen
+            keeps_all = state.means is not None
+            seeds, Y = embed_seeds(*given, precision=settings.precision, keeps_all=keeps_all)
+            logits = classify(state.model, seeds, precision=settings.precision)
+            loss = self.loss(logits, batch.targets)
             state.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             norm = nn.utils.clip_grad_norm_(state.model.parameters(), settings.clip or math.inf)
-            if not bool(norm.isfinite()):
-                raise DivergenceError(f"The gradient is {float(norm)}. Take a smaller lr (--set lr=...).")
             state.optimizer.step()
             if state.means is not None:
+                assert Y is not None
                 if self.undo is not None:
                     self.undo.note(position.step, batch.sample.node_ids)
-                state.means.update(batch.sample.node_ids, Y.detach())
-        self._count(value, logits.detach(), targets)
+                update_means(state.means, batch, Y)
+        self._outcomes.append(Outcome.of(batch, position.epoch, loss.detach(), norm, logits.detach()))
         position.step += 1
+        self._settle(_AHEAD if logits.device.type == "cuda" else 0)
+
+    def _settle(self, left: int = 0) -> None:
+        """Read what came of all steps but the last few; a GPU goes on meanwhile."""
+        position = self.state.position
+        while len(self._outcomes) > left:
+            outcome = self._outcomes.popleft()
+            with _told_divergence(outcome.where):
+                loss, norm, num_correct, num_labeled = outcome.read()
+                if not math.isfinite(loss):
+                    raise DivergenceError(f"The loss is {loss}. Take a smaller lr (--set lr=...), or clip.")
+                if not math.isfinite(norm):
+                    raise DivergenceError(f"The gradient is {norm}. Take a smaller lr (--set lr=...).")
+            position.loss_sum += loss
+            position.num_labeled += int(num_labeled)
+            position.num_correct += int(num_correct)
 
     def save(self) -> None:
         """A checkpoint to go on from."""
+        self._settle()
         position = self.state.position
         now = time.monotonic()
         position.seconds += now - self._began
@@ -196,18 +216,6 @@ class Trainer:
             step, total=total, lr=settings.lr, schedule=settings.schedule, warmup=settings.warmup
         )
 
-    def _count(self, loss: float, logits: Tensor, targets: Tensor) -> None:
-        position = self.state.position
-        if targets.ndim == 2:
-            known = ~targets.isnan()
-            correct = ((logits > 0) == (targets > 0.5)) & known
-        else:
-            known = targets >= 0
-            correct = (logits.argmax(dim=1) == targets) & known
-        position.loss_sum += loss
-        position.num_labeled += int(known.sum())
-        position.num_correct += int(correct.sum())
-
     def _mean_loss(self) -> float:
         return self.state.position.loss_sum / max(self.state.position.batch, 1)
 
@@ -215,7 +223,7 @@ class Trainer:
 @contextmanager
 def _told_where(batch: Batch, epoch: int, config: Config) -> Iterator[None]:
     """What goes wrong in a step is said with the sample and the epoch it went wrong in."""
-    where = f"Epoch {epoch + 1}, training sample {batch.index}"
+    where = place_of(batch, epoch)
     memory = _told_memory(f"{where} of {batch.sample.num_nodes:,} nodes", config)
     with _told_divergence(where), memory:
         yield

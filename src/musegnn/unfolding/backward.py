@@ -10,7 +10,7 @@ are computed again, and autograd goes back through one step at a time.
 
 from collections.abc import Callable
 from math import isqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,13 +18,21 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from musegnn.unfolding.contract import AbstractProblem
-from musegnn.unfolding.kernel import Kernel
+from musegnn.unfolding.kernel import Kernel, set_target
 from musegnn.unfolding.penalty import Rows
 
 Observe = Callable[[int, Rows, Rows], None]
 """Told of each step: its number, where it started, where it led."""
 Make = Callable[[Rows | None], AbstractProblem]
 """A problem from its means; anew in each step back, so that autograd sees what the problem is made of."""
+
+
+class Focus(NamedTuple):
+    """Only the seeds' rows of Y have a gradient, so that what they do not depend on is left out."""
+
+    num_seeds: int
+    keeps_all: bool
+    """Whether the others' rows of Y are asked for all the same."""
 
 
 class Fused(Function):
@@ -40,17 +48,28 @@ class Fused(Function):
         steps: int,
         observe: Observe | None,
         energies: list[float] | None,
-    ) -> Tensor:
-        """`energies` is filled with those of Y^0, ..., Y^K, up to a constant, unless it is None."""
-        U, result, masks = (Z if start is None else start).contiguous(), kernel.empty(Z), []
+        focus: Focus | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor | None]:
+        """`energies` is filled with those of Y^0, ..., Y^K, up to a constant, unless it is None.
+
+        With a focus, the seeds' rows of Y, and then Y without a gradient, or None.
+        """
+        Z = Z.contiguous()
+        U, result, masks = Z if start is None else start.contiguous(), kernel.empty(Z), []
         wants_gradient = any(ctx.needs_input_grad)
-        with kernel.spare(Z) as (B, other):
-            kernel.set_target(Z, mu, B)
+        has_means = mu is not None and not (isinstance(kernel.gamma, float) and kernel.gamma == 0)
+        is_short = focus is not None and not focus.keeps_all
+        with kernel.spare(Z, 1 + has_means) as (other, *room):
+            B = room[0] if has_means else Z
+            if has_means:
+                assert mu is not None
+                set_target(kernel, Z, mu, B)
             for k in range(steps, 0, -1):
                 # The last step writes the result.
                 Y = result if k % 2 else other
                 mask = kernel.mask(U) if wants_gradient else None
-                energy = kernel.descend(U, B, Y, mask, watch=energies is not None)
+                limit = k - 1 if is_short else None
+                energy = kernel.descend(U, B, Y, mask, watch=energies is not None, limit=limit)
                 if energies is not None:
                     energies.append(energy)
                 if observe is not None:
@@ -61,21 +80,40 @@ class Fused(Function):
             if energies is not None:
                 energies.append(kernel.descend(U, B, other, None, watch=True))
         ctx.save_for_backward(*masks)
-        ctx.kernel, ctx.steps, ctx.starts_at_Z = kernel, steps, start is None
-        return result if steps else U.clone()
+        ctx.kernel, ctx.steps, ctx.starts_at_Z, ctx.focus = kernel, steps, start is None, focus
+        # The shape, without the memory.
+        ctx.like = Z.new_empty(()).expand(Z.shape)
+        result = result if steps else U.clone()
+        if focus is None:
+            return result
+        # Or the gradient of what has none would be zeros, in memory.
+        ctx.set_materialize_grads(False)
+        seeds = result[: focus.num_seeds].clone()
+        if is_short:
+            return seeds, None
+        ctx.mark_non_differentiable(result)
+        return seeds, result
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """The gradients of Z, the start and mu: dB (and dY^0 if that is Z), dY^0, gamma dB."""
-        kernel, masks = ctx.kernel, ctx.saved_tensors
-        dB, dstart, dmu = kernel.empty(grads[0]).zero_(), None, None
-        with kernel.spare(dB) as (V, out):
-            V.copy_(grads[0])
+        kernel, masks, focus = ctx.kernel, ctx.saved_tensors, ctx.focus
+        dB, dstart, dmu = kernel.empty(ctx.like).zero_(), None, None
+        with kernel.spare(dB, 2) as (V, out):
+            if focus is not None:
+                # Rows that no step has reached yet are read.
+                V[focus.num_seeds :] = 0
+                out.zero_()
+            seeds = slice(None if focus is None else focus.num_seeds)
+            assert grads[0] is not None
+            V[seeds] = grads[0]
             if masks:
-                kernel.cut(V, masks[-1])
+                kernel.cut(V[seeds], masks[-1][seeds])
             for k in range(ctx.steps, 0, -1):
-                kernel.pull_back(V, masks[k - 2] if masks and k > 1 else None, dB, out)
+                limit = None if focus is None else ctx.steps - k + 1
+                mask = masks[k - 2] if masks and k > 1 else None
+                kernel.pull_back(V, mask, dB, out, limit=limit)
                 V, out = out, V
             if ctx.needs_input_grad[2]:
                 dmu = kernel.gamma * dB
@@ -83,7 +121,7 @@ class Fused(Function):
                 dB += V
             elif ctx.needs_input_grad[1]:
                 dstart = V.clone()
-        return dB, dstart, dmu, None, None, None, None
+        return dB, dstart, dmu, None, None, None, None, None
 
 
 class Recomputed(Function):

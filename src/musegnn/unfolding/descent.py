@@ -8,15 +8,18 @@ from numbers import Integral
 from typing import Literal, overload
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from musegnn.errors import DivergenceError, InputError
 from musegnn.sampling.record import Sample
-from musegnn.unfolding.backward import Fused, Recomputed
+from musegnn.unfolding.backward import Focus, Fused, Recomputed
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen, Subgraph
+from musegnn.unfolding.kernel import GpuKernel
 from musegnn.unfolding.penalty import Rows
 from musegnn.unfolding.subgraph import as_sample
+
+SeedRows = Float[Tensor, "seeds dim"]
 
 
 @dataclass(frozen=True)
@@ -93,27 +96,98 @@ def unfold(
         init: Another start than Z.
         seen: Rows whose means exist; the others have no term of the means.
     """
-    _check(Z, steps, mu=mu, init=init, seen=seen)
-    if not isinstance(energy, AbstractEnergy):
-        raise InputError(f"energy must be a musegnn.Energy or another AbstractEnergy, got {energy!r}.")
-    exact = torch.promote_types(Z.dtype, torch.float32)
-    Z, mu, init, dtype = Z.to(exact), _to(mu, exact), _to(init, exact), Z.dtype
-    start, subgraph = Z if init is None else init, as_sample(sample, len(Z))
-    problem = energy.on(subgraph, mu, seen, like=Z, alpha=alpha)
-    observer = _Observer(energy, subgraph, Z, mu, seen, alpha, start) if trace else None
-    energies: list[float] | None = None if problem.is_proven else []
-    kernel = problem.fused()
-    if kernel is not None:
-        Y = Fused.apply(Z, init, mu, kernel, steps, observer, energies)
-    else:
-        make = partial(_make, energy, subgraph, seen, Z.detach(), alpha)
-        Y = Recomputed.apply(Z, start, mu, make, steps, observer, energies, *energy.learned())
-    _check_finite(Y, problem, Z, start, steps)
-    if energies is not None:
-        _warn(energy, problem)
-        _check_falling(energies, problem, Z, start)
-    Y = Y.to(dtype)
+    _check(Z, steps, energy, mu=mu, init=init, seen=seen)
+    subgraph = as_sample(sample, len(Z))
+    observer = _Observer(energy, subgraph, Z, mu, seen, alpha, Z if init is None else init) if trace else None
+    descent = _Descent(Z, subgraph, energy, steps, alpha, mu, init, seen)
+    Y = descent.run(observer)
+    descent.check(Y)
+    Y = Y.to(Z.dtype)
     return Y if observer is None else observer.trace(Y)
+
+
+def unfold_seeds(
+    Z: Rows,
+    sample: Sample,
+    energy: AbstractEnergy,
+    steps: int = 8,
+    alpha: Alpha = "auto",
+    mu: Rows | None = None,
+    *,
+    seen: Seen | None = None,
+    keeps_all: bool = False,
+    check: bool = True,
+) -> tuple[SeedRows, Rows | None]:
+    """As `unfold`, where only the seeds' rows are asked for, or have a gradient.
+
+    What they do not depend on is left out: the last steps of nodes far away, and the first steps back.
+
+    Args:
+        keeps_all: Return all rows of Y beside the seeds', without a gradient, as M needs them.
+        check: Look for NaN and inf. Each look waits until the GPU has done its work.
+    """
+    if check:
+        _check(Z, steps, energy, mu=mu, init=None, seen=seen)
+    descent = _Descent(Z, as_sample(sample, len(Z)), energy, steps, alpha, mu, None, seen)
+    seeds, Y = descent.run_seeds(Focus(sample.num_seeds, keeps_all))
+    if check:
+        descent.check(seeds if Y is None else Y)
+    return seeds.to(Z.dtype), None if Y is None else Y.to(Z.dtype)
+
+
+class _Descent:
+    """K steps, by a kernel where there is one."""
+
+    def __init__(
+        self,
+        Z: Rows,
+        sample: Sample,
+        energy: AbstractEnergy,
+        steps: int,
+        alpha: Alpha,
+        mu: Rows | None,
+        init: Rows | None,
+        seen: Seen | None,
+    ) -> None:
+        exact = torch.promote_types(Z.dtype, torch.float32)
+        like = Z.new_empty((), dtype=exact).expand(Z.shape)
+        self.energy, self.sample, self.steps, self.alpha, self.seen = energy, sample, steps, alpha, seen
+        self.problem = energy.on(sample, mu, seen, like=like, alpha=alpha)
+        self.kernel = self.problem.fused()
+        # Kernels of the GPU add up bfloat16 in float32 themselves.
+        if not (isinstance(self.kernel, GpuKernel) and Z.dtype == torch.bfloat16):
+            Z, mu, init = Z.to(exact), _to(mu, exact), _to(init, exact)
+        self.Z, self.mu, self.init = Z, mu, init
+        self.start = Z if init is None else init
+        self.energies: list[float] | None = None if self.problem.is_proven else []
+
+    def run(self, observer: "_Observer | None" = None) -> Rows:
+        """Y^K."""
+        given = self.steps, observer, self.energies
+        if self.kernel is not None:
+            Y: Rows = Fused.apply(self.Z, self.init, self.mu, self.kernel, *given)
+            return Y
+        like = self.Z.detach()
+        make = partial(_make, self.energy, self.sample, self.seen, like, self.alpha)
+        Y = Recomputed.apply(self.Z, self.start, self.mu, make, *given, *self.energy.learned())
+        return Y
+
+    def run_seeds(self, focus: Focus) -> tuple[SeedRows, Rows | None]:
+        """The seeds' rows of Y^K, and all of it without a gradient if it is kept."""
+        # The energy is that of all rows.
+        if self.kernel is None or self.energies is not None:
+            Y = self.run()
+            return Y[: focus.num_seeds], Y.detach() if focus.keeps_all else None
+        given = self.kernel, self.steps, None, None, focus
+        seeds, rest = Fused.apply(self.Z, self.init, self.mu, *given)
+        return seeds, rest
+
+    def check(self, Y: SeedRows) -> None:
+        """It is finite, and the energy has fallen."""
+        _check_finite(Y, self.problem, self.Z, self.start, self.steps)
+        if self.energies is not None:
+            _warn(self.energy, self.problem)
+            _check_falling(self.energies, self.problem, self.Z, self.start)
 
 
 def _make(
@@ -162,8 +236,8 @@ def _warn(energy: AbstractEnergy, problem: AbstractProblem) -> None:
     warnings.warn(
         f"alpha={problem.alpha:g} is larger than what is known to descend for {energy}. "
         "The energy is watched; alpha='auto' descends for certain.",
-        # Two frames are ours, and one is that of `torch.compiler.disable`.
-        stacklevel=4,
+        # Three frames are ours, and one is that of `torch.compiler.disable`.
+        stacklevel=5,
     )
 
 
@@ -191,7 +265,7 @@ def _check_falling(energies: list[float], problem: AbstractProblem, Z: Rows, sta
 
 
 @torch.no_grad()
-def _check_finite(Y: Rows, problem: AbstractProblem, Z: Rows, start: Rows, steps: int) -> None:
+def _check_finite(Y: SeedRows, problem: AbstractProblem, Z: Rows, start: Rows, steps: int) -> None:
     """Look for NaN and inf; only then is it found out where they came from."""
     if _is_finite(Y):
         return
@@ -221,7 +295,15 @@ def _to(part: Rows | None, dtype: torch.dtype) -> Rows | None:
     return None if part is None else part.to(dtype)
 
 
-def _check(Z: Rows, steps: int, *, mu: Rows | None, init: Rows | None, seen: Seen | None) -> None:
+def _check(
+    Z: Rows,
+    steps: int,
+    energy: AbstractEnergy,
+    *,
+    mu: Rows | None,
+    init: Rows | None,
+    seen: Seen | None,
+) -> None:
     if not isinstance(Z, Tensor) or Z.ndim != 2 or not Z.is_floating_point():
         got = f"{Z.dtype}{list(Z.shape)}" if isinstance(Z, Tensor) else type(Z).__name__
         raise InputError(f"Z must be a floating-point tensor of shape (nodes, dim), got {got}.")
@@ -232,6 +314,8 @@ def _check(Z: Rows, steps: int, *, mu: Rows | None, init: Rows | None, seen: See
         raise InputError(
             f"seen must be {len(Z)} booleans, one for each node; got {seen.dtype}{list(seen.shape)}."
         )
+    if not isinstance(energy, AbstractEnergy):
+        raise InputError(f"energy must be a musegnn.Energy or another AbstractEnergy, got {energy!r}.")
 
 
 def check_rows(Z: Rows, **others: Rows | None) -> None:

@@ -7,16 +7,17 @@ from typing import Literal
 import numpy as np
 import scipy.sparse
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from musegnn.errors import InputError
 from musegnn.ops import Step
 from musegnn.sampling.record import Laplacian, Sample
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen
-from musegnn.unfolding.kernel import CpuKernel, Kernel
+from musegnn.unfolding.kernel import CpuKernel, GpuKernel, Kernel
 from musegnn.unfolding.penalty import EntrywisePenalty, Penalty, Rows, Scalar, penalty_of
 from musegnn.unfolding.propagate import propagate
+from musegnn.unfolding.resident import has_triton, resident
 
 Precondition = Literal["none", "jacobi", "authors"]
 Columns = Float[Tensor, "nodes 1"]
@@ -89,8 +90,9 @@ class Smoothness(AbstractProblem):
         self, energy: Energy, sample: Sample, mu: Rows | None, seen: Seen | None, like: Tensor, alpha: Alpha
     ) -> None:
         self.energy, self.sample, self.like = energy, sample, like
-        self._mu = _checked_means(mu, energy.gamma, like)
-        degree = torch.from_numpy(np.diff(sample.indptr)).double()[:, None]
+        self._given_mu = _checked_means(mu, energy.gamma, like)
+        self._exact = torch.promote_types(like.dtype, torch.float32)
+        degree = _degree(sample, like.device).double()[:, None]
         is_normalized = energy.laplacian == "normalized"
         self._scale = self._as_like((degree + 1).rsqrt() if is_normalized else torch.ones_like(degree))
         self._loop = self._as_like(degree / (degree + 1) if is_normalized else degree)
@@ -167,7 +169,10 @@ class Smoothness(AbstractProblem):
             return None
         if number(self.energy.gamma) == inf:
             return None
-        if self.like.device.type != "cpu" or self.like.dtype not in (torch.float32, torch.float64):
+        is_on_cpu = self.like.device.type == "cpu"
+        if is_on_cpu and self.like.dtype not in (torch.float32, torch.float64):
+            return None
+        if not is_on_cpu and not (self.like.device.type == "cuda" and has_triton()):
             return None
         lambda_ = self.energy.lambda_
         if self.energy.precondition == "authors":
@@ -181,10 +186,11 @@ class Smoothness(AbstractProblem):
                 self._scale,
                 self.rows,
             )
-        step = Step(
-            *(np.ascontiguousarray(column.expand(len(self.rows), 1)[:, 0].numpy()) for column in columns)
-        )
-        return CpuKernel(self.sample, step, self.penalty.clip, self.gamma)
+        vectors = [column.expand(len(self.rows), 1)[:, 0].contiguous() for column in columns]
+        clip = self.penalty.clip
+        if is_on_cpu:
+            return CpuKernel(self.sample, Step(*(vector.numpy() for vector in vectors)), clip, self.gamma)
+        return GpuKernel(resident(self.sample, self.like.device), vectors, clip, self.gamma)
 
     def majorizer(self) -> Columns:
         """1 / (2 h): D + A >= 0, so that H <= 2 h, whatever the preconditioner."""
@@ -203,6 +209,10 @@ class Smoothness(AbstractProblem):
         return (diagonal - number(self.energy.lambda_) * (scale @ A @ scale)).tocsr()
 
     @property
+    def _mu(self) -> Rows | None:
+        return None if self._given_mu is None else self._given_mu.to(self.like.device, self.like.dtype)
+
+    @property
     def _diagonal(self) -> Columns:
         """h."""
         return 1 + self.gamma + self.energy.lambda_ * self._loop
@@ -211,7 +221,7 @@ class Smoothness(AbstractProblem):
         return propagate(self.sample, X)
 
     def _as_like(self, column: Float[Tensor, "nodes 1"]) -> Columns:
-        return column.to(self.like.device, self.like.dtype)
+        return column.to(self.like.device, self._exact)
 
     def _consensus(self, Y: Rows) -> Scalar:
         if self._mu is None:
@@ -246,6 +256,12 @@ class Smoothness(AbstractProblem):
         else:
             chosen = 1 / high
         return chosen, chosen * ones, chosen < 2 / high
+
+
+def _degree(sample: Sample, device: torch.device) -> Integer[Tensor, " nodes"]:
+    if device.type == "cuda" and has_triton():
+        return resident(sample, device).degree
+    return torch.from_numpy(np.diff(sample.indptr))
 
 
 def _weight(name: str, weight: object) -> float | nn.Parameter:
@@ -291,7 +307,7 @@ def _checked_means(mu: Rows | None, gamma: float | nn.Parameter, like: Tensor) -
         )
     if mu.shape != like.shape:
         raise InputError(f"mu must have the shape of Z, {tuple(like.shape)}; got {tuple(mu.shape)}.")
-    return mu.to(like.device, like.dtype)
+    return mu
 
 
 def _check_weight(name: str, value: float, *, limit: bool) -> None:

@@ -1,8 +1,8 @@
 """A fused step and the way back through it, for tensors of one kind."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,13 +12,18 @@ from torch import Tensor
 from musegnn import ops
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.resident import Resident, levels_of
 
 Mask = UInt8[Tensor, "nodes bytes"]
 
 
 @runtime_checkable
 class Kernel(Protocol):
-    """What `Fused` asks for: a step that is affine before an entrywise penalty, and its transpose."""
+    """What `Fused` asks for: a step that is affine before an entrywise penalty, and its transpose.
+
+    With a `limit`, only rows at most so many edges away from the seeds are computed; the others of `out` and
+    `mask` are left as they are.
+    """
 
     gamma: float | Tensor
     """The weight of mu in B = Z + gamma mu."""
@@ -26,23 +31,32 @@ class Kernel(Protocol):
     def empty(self, like: Rows) -> Rows:
         """Memory for rows."""
 
-    def spare(self, like: Rows) -> AbstractContextManager[tuple[Rows, Rows]]:
-        """Memory for rows twice, until the context ends."""
+    def spare(self, like: Rows, count: int) -> AbstractContextManager[list[Rows]]:
+        """Memory for rows, one or two times, until the context ends."""
 
     def mask(self, like: Rows) -> Mask | None:
         """Memory for a bit of each entry; None if the step is linear."""
 
-    def set_target(self, Z: Rows, mu: Rows | None, B: Rows) -> None:
-        """B = Z + gamma mu."""
-
-    def descend(self, U: Rows, B: Rows, out: Rows, mask: Mask | None, *, watch: bool) -> float:
+    def descend(
+        self, U: Rows, B: Rows, out: Rows, mask: Mask | None, *, watch: bool, limit: int | None = None
+    ) -> float:
         """out = prox(T U + a B), its mask, and if asked <U, H U - 2 B> and the penalty at U, else 0."""
 
     def cut(self, V: Rows, mask: Mask) -> None:
         """V = S * V, in place."""
 
-    def pull_back(self, V: Rows, mask: Mask | None, total: Rows, out: Rows) -> None:
+    def pull_back(
+        self, V: Rows, mask: Mask | None, total: Rows, out: Rows, *, limit: int | None = None
+    ) -> None:
         """total += a V;  out = S * (T' V), or T' V without a mask."""
+
+
+def set_target(kernel: Kernel, Z: Rows, mu: Rows, B: Rows) -> None:
+    """B = Z + gamma mu, in one pass."""
+    if isinstance(kernel.gamma, Tensor):
+        torch.addcmul(Z, kernel.gamma.to(Z.dtype), mu.to(Z.dtype), out=B)
+    else:
+        torch.add(Z, mu.to(Z.dtype), alpha=kernel.gamma, out=B)
 
 
 _SPARE: list[UInt8[np.ndarray, " bytes"]] = []
@@ -68,23 +82,13 @@ class CpuKernel:
         return torch.from_numpy(np.empty(like.shape, dtype=like.numpy().dtype))
 
     @contextmanager
-    def spare(self, like: Rows) -> Iterator[tuple[Rows, Rows]]:
+    def spare(self, like: Rows, count: int) -> Iterator[list[Rows]]:
         """Memory that was used before, if there is some: to touch fresh memory costs more than a step."""
-        taken = [_take(like.nbytes) for _ in range(2)]
+        taken = [_take(like.nbytes) for _ in range(count)]
         dtype = like.numpy().dtype
-        first, second = (torch.from_numpy(part[: like.nbytes].view(dtype)).view(like.shape) for part in taken)
-        yield first, second
+        yield [torch.from_numpy(part[: like.nbytes].view(dtype)).view(like.shape) for part in taken]
         _SPARE.extend(taken)
         del _SPARE[2:]
-
-    def set_target(self, Z: Rows, mu: Rows | None, B: Rows) -> None:
-        """In one pass."""
-        if mu is None or (isinstance(self.gamma, float) and self.gamma == 0):
-            B.copy_(Z)
-        elif isinstance(self.gamma, Tensor):
-            torch.addcmul(Z, self.gamma, mu, out=B)
-        else:
-            torch.add(Z, mu, alpha=self.gamma, out=B)
 
     def mask(self, like: Rows) -> Mask | None:
         """A bit for each entry."""
@@ -92,9 +96,10 @@ class CpuKernel:
             return None
         return torch.from_numpy(np.empty((len(like), ops.num_bytes(like.shape[1])), dtype=np.uint8))
 
-    def descend(self, U: Rows, B: Rows, out: Rows, mask: Mask | None, *, watch: bool) -> float:
+    def descend(
+        self, U: Rows, B: Rows, out: Rows, mask: Mask | None, *, watch: bool, limit: int | None = None
+    ) -> float:
         """`musegnn.ops.descend`."""
-        marks = None if mask is None else mask.numpy()
         energy = ops.descend(
             self.sample.indptr,
             self.sample.indices,
@@ -103,8 +108,9 @@ class CpuKernel:
             B.numpy(),
             self.clip,
             out.numpy(),
-            marks,
+            None if mask is None else mask.numpy(),
             watch=watch,
+            **self._some(limit),
             threads=torch.get_num_threads(),
         )
         return 0.0 if energy is None else energy
@@ -113,16 +119,75 @@ class CpuKernel:
         """`musegnn.ops.cut`."""
         ops.cut(V.numpy(), mask.numpy(), threads=torch.get_num_threads())
 
-    def pull_back(self, V: Rows, mask: Mask | None, total: Rows, out: Rows) -> None:
+    def pull_back(
+        self, V: Rows, mask: Mask | None, total: Rows, out: Rows, *, limit: int | None = None
+    ) -> None:
         """`musegnn.ops.pull_back`."""
-        marks = None if mask is None else mask.numpy()
         ops.pull_back(
             self.sample.indptr,
             self.sample.indices,
             self.step,
             V.numpy(),
-            marks,
+            None if mask is None else mask.numpy(),
             total.numpy(),
             out.numpy(),
+            **self._some(limit),
             threads=torch.get_num_threads(),
         )
+
+    def _some(self, limit: int | None) -> dict[str, Any]:
+        return {} if limit is None else {"levels": levels_of(self.sample), "limit": limit}
+
+
+class GpuKernel:
+    """The kernels of `musegnn.ops.descend.triton`; rows in bfloat16, float32 or float64."""
+
+    def __init__(
+        self, graph: Resident, step: Sequence[Tensor], clip: ops.Clip, gamma: float | Tensor
+    ) -> None:
+        # Here, not above: without a GPU nobody needs Triton.
+        from musegnn.ops.descend import triton
+
+        self._ops, self.graph, self.clip, self.gamma = triton, graph, clip, gamma
+        self.step = triton.Coefficients(*step)
+
+    def empty(self, like: Rows) -> Rows:
+        """Of torch, which keeps what is freed."""
+        return torch.empty_like(like)
+
+    @contextmanager
+    def spare(self, like: Rows, count: int) -> Iterator[list[Rows]]:
+        """Of torch."""
+        yield [torch.empty_like(like) for _ in range(count)]
+
+    def mask(self, like: Rows) -> Mask | None:
+        """A bit for each entry."""
+        if self.clip.is_free:
+            return None
+        return like.new_empty((len(like), ops.num_bytes(like.shape[1])), dtype=torch.uint8)
+
+    def descend(
+        self, U: Rows, B: Rows, out: Rows, mask: Mask | None, *, watch: bool, limit: int | None = None
+    ) -> float:
+        """`musegnn.ops.descend`; what is watched takes a step more, without the penalty."""
+        energy = 0.0
+        if watch:
+            self._ops.descend(self.graph.csr, self.step, U, B, ops.Clip(), out, None)
+            take = self.step.take[:, None]
+            value = U * ((U - out) / take - B) + self.clip.weight * U.abs()
+            energy = float(value.sum(dtype=torch.float64))
+        self._ops.descend(self.graph.csr, self.step, U, B, self.clip, out, mask, self._some(limit))
+        return energy
+
+    def cut(self, V: Rows, mask: Mask) -> None:
+        """`musegnn.ops.cut`."""
+        self._ops.cut(V, mask)
+
+    def pull_back(
+        self, V: Rows, mask: Mask | None, total: Rows, out: Rows, *, limit: int | None = None
+    ) -> None:
+        """`musegnn.ops.pull_back`."""
+        self._ops.pull_back(self.graph.csr, self.step, V, mask, total, out, self._some(limit))
+
+    def _some(self, limit: int | None) -> Any:
+        return None if limit is None else self._ops.Levels(self.graph.levels, limit)

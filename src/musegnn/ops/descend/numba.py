@@ -19,6 +19,7 @@ _AHEAD = np.uint64(12288)
 _LINE = 64
 """Bytes that are fetched at once."""
 _NO_MASK = np.empty((0, 0), dtype=np.uint8)
+_NO_LEVELS = np.empty(0, dtype=np.uint8)
 
 
 def descend(
@@ -32,6 +33,8 @@ def descend(
     mask: UInt8[np.ndarray, "nodes bytes"] | None = None,
     *,
     watch: bool = False,
+    levels: UInt8[np.ndarray, " nodes"] | None = None,
+    limit: int = 0,
     threads: int = 1,
 ) -> float | None:
     """See `musegnn.ops.descend`."""
@@ -41,10 +44,11 @@ def descend(
     limits = kind(clip.weight), kind(clip.low), kind(clip.high)
     unsigned = _unsigned(indices)
     marks = _NO_MASK if mask is None else mask
+    some = _NO_LEVELS if levels is None else levels, limit
     run(
         _descend,
         [
-            (*piece, k, indptr, unsigned, *step, X, B, *limits, out, marks, energy)
+            (*piece, k, indptr, unsigned, *step, X, B, *limits, out, marks, energy, *some)
             for k, piece in enumerate(pieces)
         ],
         threads,
@@ -61,15 +65,18 @@ def pull_back(
     total: Float[np.ndarray, "nodes dim"],
     out: Float[np.ndarray, "nodes dim"],
     *,
+    levels: UInt8[np.ndarray, " nodes"] | None = None,
+    limit: int = 0,
     threads: int = 1,
 ) -> None:
     """See `musegnn.ops.pull_back`."""
     unsigned = _unsigned(indices)
     marks = _NO_MASK if mask is None else mask
+    some = _NO_LEVELS if levels is None else levels, limit
     run(
         _pull_back,
         [
-            (*piece, indptr, unsigned, *step, V, marks, total, out)
+            (*piece, indptr, unsigned, *step, V, marks, total, out, *some)
             for piece in tasks(indptr, V.shape[1], threads)
         ],
         threads,
@@ -185,10 +192,14 @@ def _descend(
     out,
     mask,
     energy,
+    levels,
+    limit,
 ):
     flat, dim = X.reshape(-1), np.uint64(X.shape[1])
     sums = np.empty(last - first, dtype=X.dtype)
     for i in range(begin, end):
+        if len(levels) and levels[i] > limit:
+            continue
         x, b, y = X[i, first:last], B[i, first:last], out[i, first:last]
         _gather(indptr, indices, right, flat, dim, i, first, sums)
         for f in range(len(sums)):
@@ -250,10 +261,14 @@ def _blot(values, mask):
 
 @kernel
 @no_type_check
-def _pull_back(begin, end, first, last, indptr, indices, keep, left, right, take, V, mask, total, out):
+def _pull_back(
+    begin, end, first, last, indptr, indices, keep, left, right, take, V, mask, total, out, levels, limit
+):
     flat, dim = V.reshape(-1), np.uint64(V.shape[1])
     sums = np.empty(last - first, dtype=V.dtype)
     for i in range(begin, end):
+        if len(levels) and levels[i] > limit:
+            continue
         v, t, y = V[i, first:last], total[i, first:last], out[i, first:last]
         _gather(indptr, indices, left, flat, dim, i, first, sums)
         for f in range(len(sums)):

@@ -17,6 +17,8 @@ def descend(
     mask: UInt8[np.ndarray, "nodes bytes"] | None = None,
     *,
     watch: bool = False,
+    levels: UInt8[np.ndarray, " nodes"] | None = None,
+    limit: int = 0,
     threads: int = 1,
 ) -> float | None:
     """See `musegnn.ops.descend`."""
@@ -24,14 +26,16 @@ def descend(
     keep, left, right, take = (values[:, None] for values in step)
     moved = keep * X + left * (A @ (right * X)) + take * B
     half = clip.weight * take / 2
-    out[:] = np.clip(moved - np.clip(moved, -half, half), clip.low, clip.high)
+    result = np.clip(moved - np.clip(moved, -half, half), clip.low, clip.high)
+    rows = _wanted(levels, limit)
+    out[rows] = result[rows]
     if mask is not None:
-        is_free = (clip.low < out) & (out < clip.high)
+        is_free = (clip.low < result) & (result < clip.high)
         if clip.weight:
-            is_free &= out != 0
-        mask[:] = pack(is_free)
+            is_free &= result != 0
+        mask[rows] = pack(is_free)[rows]
     energy = X * ((X - moved) / take - B) + clip.weight * np.abs(X)
-    return float(energy.sum(dtype=np.float64)) if watch else None
+    return float(energy[rows].sum(dtype=np.float64)) if watch else None
 
 
 def pull_back(
@@ -43,15 +47,19 @@ def pull_back(
     total: Float[np.ndarray, "nodes dim"],
     out: Float[np.ndarray, "nodes dim"],
     *,
+    levels: UInt8[np.ndarray, " nodes"] | None = None,
+    limit: int = 0,
     threads: int = 1,
 ) -> None:
     """See `musegnn.ops.pull_back`."""
     A = _dense(indptr, indices, V.dtype)
     keep, left, right, take = (values[:, None] for values in step)
-    total += take * V
-    out[:] = keep * V + right * (A @ (left * V))
+    result = keep * V + right * (A @ (left * V))
     if mask is not None:
-        cut(out, mask)
+        cut(result, mask)
+    rows = _wanted(levels, limit)
+    total[rows] += (take * V)[rows]
+    out[rows] = result[rows]
 
 
 def cut(
@@ -71,6 +79,10 @@ def propagate(
 ) -> None:
     """See `musegnn.ops.propagate`."""
     out[:] = _dense(indptr, indices, X.dtype) @ X
+
+
+def _wanted(levels: UInt8[np.ndarray, " nodes"] | None, limit: int) -> np.ndarray | slice:
+    return slice(None) if levels is None else np.flatnonzero(levels <= limit)
 
 
 def _dense(indptr: np.ndarray, indices: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -1,0 +1,302 @@
+"""One proximal step on a GPU, and the way back: tensors in, tensors out.
+
+A program adds up one row for a block of columns, in float32 (float64 of float64), whatever X is kept in.
+Rows of more than `PIECE` neighbors are cut, and programs of their own add up the pieces: nobody waits for a
+hub. A piece is added up in the order of its entries, a hub in that of its pieces: the same bits each time.
+A mask has a bit for each entry, bit q of byte c is column 8 c + q.
+"""
+
+from typing import Literal, NamedTuple, no_type_check
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int32, Int64, Integer, UInt8
+from torch import Tensor
+
+from musegnn.ops.descend.plan import Clip, num_bytes
+
+Rows = Float[Tensor, "nodes dim"]
+Mask = UInt8[Tensor, "nodes bytes"]
+Column = Float[Tensor, " nodes"]
+Work = Literal["propagate", "descend", "pull_back"]
+
+PIECE = 128
+"""Entries of a row that one program adds up."""
+
+
+class Csr(NamedTuple):
+    """A symmetric matrix of zeros and ones on a device, and the pieces of its long rows."""
+
+    indptr: Int64[Tensor, " nodes_plus_1"]
+    indices: Int32[Tensor, " entries"]
+    pieces: Int64[Tensor, "3 pieces"]
+    """Row, first entry, last entry."""
+    hubs: Int64[Tensor, "3 hubs"]
+    """Row, first piece, last piece."""
+
+    def to(self, device: torch.device, *, non_blocking: bool = False) -> "Csr":
+        """A copy there."""
+        return Csr(*(part.to(device, non_blocking=non_blocking) for part in self))
+
+    def pin_memory(self) -> "Csr":
+        """A copy that a device can read by itself."""
+        return Csr(*(part.pin_memory() for part in self))
+
+
+class Coefficients(NamedTuple):
+    """`musegnn.ops.Step` on a device."""
+
+    keep: Column
+    left: Column
+    right: Column
+    take: Column
+
+
+class Levels(NamedTuple):
+    """Only the rows up to a level are wanted; the others are left alone."""
+
+    of: UInt8[Tensor, " nodes"]
+    limit: int
+
+
+def cut_rows(indptr: Int64[np.ndarray, " nodes_plus_1"], indices: Integer[np.ndarray, " entries"]) -> Csr:
+    """A matrix on the CPU, with the pieces of its long rows."""
+    hubs = np.flatnonzero(np.diff(indptr) > PIECE)
+    begin, end = indptr[hubs], indptr[hubs + 1]
+    counts = -(-(end - begin) // PIECE)
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    within = np.arange(bounds[-1]) - np.repeat(bounds[:-1], counts)
+    first = np.repeat(begin, counts) + PIECE * within
+    last = np.minimum(first + PIECE, np.repeat(end, counts))
+    pieces = np.stack([np.repeat(hubs, counts), first, last])
+    parts = indptr, indices, pieces, np.stack([hubs, bounds[:-1], bounds[1:]])
+    dtypes = np.int64, np.int32, np.int64, np.int64
+    # Copies: the arrays of a stored sample are read-only, which torch does not know.
+    return Csr(*(torch.from_numpy(np.array(part, dtype)) for part, dtype in zip(parts, dtypes, strict=True)))
+
+
+def propagate(csr: Csr, X: Rows, out: Rows) -> None:
+    """out = A X."""
+    nothing = X.new_empty(0)
+    _run("propagate", csr, Coefficients(*[nothing] * 4), X, nothing, Clip(), out, None, None)
+
+
+def descend(
+    csr: Csr,
+    step: Coefficients,
+    X: Rows,
+    B: Rows,
+    clip: Clip,
+    out: Rows,
+    mask: Mask | None,
+    levels: Levels | None = None,
+) -> None:
+    """See `musegnn.ops.descend`."""
+    _run("descend", csr, step, X, B, clip, out, mask, levels)
+
+
+def pull_back(
+    csr: Csr,
+    step: Coefficients,
+    V: Rows,
+    mask: Mask | None,
+    total: Rows,
+    out: Rows,
+    levels: Levels | None = None,
+) -> None:
+    """See `musegnn.ops.pull_back`. Rows of V above the levels but one are zeros."""
+    swapped = Coefficients(step.keep, step.right, step.left, step.take)
+    _run("pull_back", csr, swapped, V, total, Clip(), out, mask, levels)
+
+
+def cut(V: Rows, mask: Mask) -> None:
+    """See `musegnn.ops.cut`."""
+    n, dim = V.shape
+    width, *_ = _shape(dim, V.element_size())
+    if n:
+        _cut[n, triton.cdiv(dim, width)](V, mask, dim, mask.shape[1], WIDTH=width, num_warps=1)
+
+
+def _run(
+    work: Work,
+    csr: Csr,
+    step: Coefficients,
+    X: Rows,
+    B: Rows,
+    clip: Clip,
+    out: Rows,
+    mask: Mask | None,
+    levels: Levels | None,
+) -> None:
+    n, dim = X.shape
+    if not n:
+        return
+    num_pieces, num_hubs = csr.pieces.shape[1], csr.hubs.shape[1]
+    width, at_once, num_warps = _shape(dim, X.element_size())
+    blocks = triton.cdiv(dim, width)
+    exact = torch.promote_types(X.dtype, torch.float32)
+    sums = torch.empty(num_pieces, dim, dtype=exact, device=X.device)
+    bits = X if mask is None else mask
+    of, limit = (csr.hubs, 0) if levels is None else levels
+    matrix = csr.indptr, csr.indices, csr.pieces, csr.hubs, num_pieces, num_hubs
+    given = *matrix, sums, *step, X, B, out, bits, of, limit, dim, num_bytes(dim)
+    options = {
+        "WORK": work,
+        "WEIGHT": clip.weight,
+        "LOW": clip.low,
+        "HIGH": clip.high,
+        "IS_EXACT": exact == torch.float64,
+        "HAS_MASK": mask is not None,
+        "HAS_LEVELS": levels is not None,
+        "WIDTH": width,
+        "PIECE": PIECE,
+        "AT_ONCE": at_once,
+        "num_warps": num_warps,
+    }
+    _rows[num_pieces + n, blocks](*given, **options)
+    if num_hubs:
+        _hubs[num_hubs, blocks](*given, **options)
+
+
+def _shape(dim: int, size: int) -> tuple[int, int, int]:
+    """Columns of a program, neighbors that it reads at once, warps."""
+    width = min(256, max(8, triton.next_power_of_2(dim)))
+    return width, 8, max(1, width * size // 512)
+
+
+@triton.jit
+@no_type_check
+def _add_up(indices, inner, X, begin, end, columns, inside, dim, WORK, IS_EXACT, WIDTH, AT_ONCE):
+    """The sum of the neighbors' rows, each times `inner`."""
+    exact: tl.constexpr = tl.float64 if IS_EXACT else tl.float32
+    total = tl.zeros([WIDTH], exact)
+    for first in range(begin, end, AT_ONCE):
+        entry = first + tl.arange(0, AT_ONCE)
+        is_there = entry < end
+        # int64: 2**31 entries of a matrix are few.
+        column = tl.load(indices + entry, mask=is_there, other=0).to(tl.int64)
+        wanted = is_there[:, None] & inside[None, :]
+        rows = tl.load(X + column[:, None] * dim + columns[None, :], mask=wanted, other=0).to(exact)
+        if WORK != "propagate":
+            rows *= tl.load(inner + column, mask=is_there, other=0)[:, None]
+        total += tl.sum(rows, axis=0)
+    return total
+
+
+@triton.jit
+@no_type_check
+def _finish(
+    row, total, keep, outer, take, X, B, out, bits, dim, num_bytes, columns, inside,
+    WORK, WEIGHT, LOW, HIGH, IS_EXACT, HAS_MASK, WIDTH,
+):  # fmt: skip
+    """What a row does with the sum of its neighbors."""
+    exact: tl.constexpr = tl.float64 if IS_EXACT else tl.float32
+    place = row * dim + columns
+    if WORK == "propagate":
+        result = total
+    else:
+        x = tl.load(X + place, mask=inside, other=0).to(exact)
+        b = tl.load(B + place, mask=inside, other=0).to(exact)
+        rate = tl.load(take + row)
+        result = tl.load(keep + row) * x + tl.load(outer + row) * total
+        place_of_bits = row * num_bytes + tl.program_id(1) * (WIDTH // 8) + tl.arange(0, WIDTH // 8)
+        is_byte = tl.program_id(1) * (WIDTH // 8) + tl.arange(0, WIDTH // 8) < num_bytes
+        if WORK == "descend":
+            result += rate * b
+            if WEIGHT != 0:
+                half = tl.full([WIDTH], WEIGHT / 2, exact) * rate
+                shrunk = tl.where(result > half, result - half, result + half)
+                result = tl.where(tl.abs(result) <= half, 0.0, shrunk)
+            # Tensors: a number would be compared in float32. Not minimum and maximum: NaN stays NaN.
+            low, high = tl.full([WIDTH], LOW, exact), tl.full([WIDTH], HIGH, exact)
+            result = tl.where(result < low, low, result)
+            result = tl.where(result > high, high, result)
+            if HAS_MASK:
+                is_free = (low < result) & (result < high)
+                if WEIGHT != 0:
+                    is_free = is_free & (result != 0)
+                bit = tl.reshape(is_free.to(tl.int32), [WIDTH // 8, 8]) << tl.arange(0, 8)[None, :]
+                tl.store(bits + place_of_bits, tl.sum(bit, axis=1).to(tl.uint8), mask=is_byte)
+        else:
+            tl.store(B + place, (b + rate * x).to(B.dtype.element_ty), mask=inside)
+            if HAS_MASK:
+                byte = tl.load(bits + place_of_bits, mask=is_byte, other=0).to(tl.int32)
+                bit = tl.reshape((byte[:, None] >> tl.arange(0, 8)[None, :]) & 1, [WIDTH])
+                result = tl.where(bit != 0, result, 0.0)
+    tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["num_pieces", "num_hubs", "limit"])
+@no_type_check
+def _rows(
+    indptr, indices, pieces, hubs, num_pieces, num_hubs, sums, keep, outer, inner, take, X, B, out,
+    bits, levels, limit, dim, num_bytes,
+    WORK: tl.constexpr, WEIGHT: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr,
+    IS_EXACT: tl.constexpr, HAS_MASK: tl.constexpr, HAS_LEVELS: tl.constexpr,
+    WIDTH: tl.constexpr, PIECE: tl.constexpr, AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    """The sums of all pieces, and all rows that have none."""
+    item = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = columns < dim
+    if item < num_pieces:
+        row = tl.load(pieces + item)
+        begin = tl.load(pieces + num_pieces + item)
+        end = tl.load(pieces + 2 * num_pieces + item)
+    else:
+        row = item - num_pieces
+        begin = tl.load(indptr + row)
+        end = tl.load(indptr + row + 1)
+    is_piece = item < num_pieces
+    is_wanted = is_piece | (end - begin <= PIECE)
+    if HAS_LEVELS:
+        is_wanted = is_wanted & (tl.load(levels + row) <= limit)
+    if is_wanted:
+        total = _add_up(indices, inner, X, begin, end, columns, inside, dim, WORK, IS_EXACT, WIDTH, AT_ONCE)
+        if is_piece:
+            tl.store(sums + item * dim + columns, total, mask=inside)
+        else:
+            _finish(
+                row, total, keep, outer, take, X, B, out, bits, dim, num_bytes, columns, inside,
+                WORK, WEIGHT, LOW, HIGH, IS_EXACT, HAS_MASK, WIDTH,
+            )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["num_pieces", "num_hubs", "limit"])
+@no_type_check
+def _hubs(
+    indptr, indices, pieces, hubs, num_pieces, num_hubs, sums, keep, outer, inner, take, X, B, out,
+    bits, levels, limit, dim, num_bytes,
+    WORK: tl.constexpr, WEIGHT: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr,
+    IS_EXACT: tl.constexpr, HAS_MASK: tl.constexpr, HAS_LEVELS: tl.constexpr,
+    WIDTH: tl.constexpr, PIECE: tl.constexpr, AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    """The rows that were cut: their pieces are there."""
+    item = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = columns < dim
+    row = tl.load(hubs + item)
+    is_wanted = True
+    if HAS_LEVELS:
+        is_wanted = tl.load(levels + row) <= limit
+    if is_wanted:
+        total = tl.zeros([WIDTH], tl.float64 if IS_EXACT else tl.float32)
+        for piece in range(tl.load(hubs + num_hubs + item), tl.load(hubs + 2 * num_hubs + item)):
+            total += tl.load(sums + piece * dim + columns, mask=inside, other=0)
+        _finish(
+            row, total, keep, outer, take, X, B, out, bits, dim, num_bytes, columns, inside,
+            WORK, WEIGHT, LOW, HIGH, IS_EXACT, HAS_MASK, WIDTH,
+        )  # fmt: skip
+
+
+@triton.jit
+@no_type_check
+def _cut(V, bits, dim, num_bytes, WIDTH: tl.constexpr):
+    """Zeros where the bits are."""
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    byte = tl.load(bits + row * num_bytes + columns // 8, mask=columns < dim, other=0).to(tl.int32)
+    is_zero = ((byte >> (columns % 8)) & 1) == 0
+    tl.store(V + row * dim + columns, tl.zeros([WIDTH], V.dtype.element_ty), mask=is_zero & (columns < dim))

@@ -1,0 +1,1 @@
+"""Distances from the seeds."""

@@ -1,0 +1,94 @@
+"""What is made of a sample once, before its steps: its matrix on a device, and the levels of its nodes.
+
+Both are kept as long as the sample lives; a loader makes them ahead of time.
+"""
+
+import warnings
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+from musegnn import ops
+from musegnn.sampling.record import Sample
+
+if TYPE_CHECKING:
+    from musegnn.ops.descend.triton import Csr
+
+Levels = UInt8[np.ndarray, " nodes"]
+
+_levels: "WeakKeyDictionary[Sample, Levels]" = WeakKeyDictionary()
+_resident: "WeakKeyDictionary[Sample, Resident]" = WeakKeyDictionary()
+
+
+class Resident(NamedTuple):
+    """A sample's matrix on a device."""
+
+    csr: "Csr"
+    levels: UInt8[Tensor, " nodes"]
+    degree: Int64[Tensor, " nodes"]
+
+    def to(self, device: torch.device, *, non_blocking: bool = False) -> "Resident":
+        """A copy there."""
+        csr = self.csr.to(device, non_blocking=non_blocking)
+        levels = self.levels.to(device, non_blocking=non_blocking)
+        return Resident(csr, levels, csr.indptr.diff())
+
+    def pin_memory(self) -> "Resident":
+        """A copy that a device can read by itself."""
+        return Resident(self.csr.pin_memory(), self.levels.pin_memory(), self.degree)
+
+    def tensors(self) -> list[Tensor]:
+        """All of it."""
+        return [*self.csr, self.levels, self.degree]
+
+
+def levels_of(sample: Sample) -> Levels:
+    """How many edges each node is away from the seeds.
+
+    Y^(K - k) of a node changes Y^(K) of the seeds only if it is at most k edges away.
+    """
+    if sample not in _levels:
+        _levels[sample] = ops.hops(sample.indptr, sample.indices, sample.num_seeds)
+    return _levels[sample]
+
+
+def prepared(sample: Sample) -> Resident:
+    """What a device will need, on the CPU."""
+    from musegnn.ops.descend.triton import cut_rows
+
+    csr = cut_rows(sample.indptr, sample.indices)
+    return Resident(csr, torch.from_numpy(levels_of(sample)), csr.indptr.diff())
+
+
+def keep(sample: Sample, resident: Resident) -> None:
+    """This is the sample's matrix on the device."""
+    _resident[sample] = resident
+
+
+def resident(sample: Sample, device: torch.device) -> Resident:
+    """The matrix on the device; moved there if it is not yet."""
+    found = _resident.get(sample)
+    if found is None or found.levels.device != device:
+        found = prepared(sample).to(device)
+        _resident[sample] = found
+    return found
+
+
+@cache
+def has_triton() -> bool:
+    """Whether there are kernels for GPUs; told once if not."""
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        warnings.warn(
+            "Triton is not installed: steps on the GPU are taken with torch.sparse, which is several times "
+            "slower. It comes with torch on Linux; else: pip install triton.",
+            stacklevel=2,
+        )
+        return False
+    return True
