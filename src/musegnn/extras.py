@@ -1,6 +1,8 @@
 """Optional packages: imported where they are used, with the command that installs a missing one."""
 
 import importlib
+import warnings
+from functools import cache
 from types import ModuleType
 
 from musegnn.errors import MissingExtraError
@@ -27,3 +29,18 @@ def require(module: str, purpose: str) -> ModuleType:
             f"{purpose} needs the package {module.partition('.')[0]}, which is not installed. "
             f"Install it with: pip install 'musegnn[{extra}]'"
         ) from error
+
+
+@cache
+def has_triton() -> bool:
+    """Whether there are kernels for GPUs; asked only where there is one, and told once if not."""
+    try:
+        importlib.import_module("triton")
+    except ImportError:
+        warnings.warn(
+            "Triton is not installed: steps on the GPU are taken with torch.sparse, which is several times "
+            "slower. It comes with torch on Linux; elsewhere: pip install triton.",
+            stacklevel=2,
+        )
+        return False
+    return True

@@ -19,9 +19,10 @@ from musegnn.store import file_errors
 from musegnn.version import __version__
 
 INTERRUPTED = 130
-ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "THP_MEM_ALLOC_ENABLE": "1"}
+ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "THP_MEM_ALLOC_ENABLE": "1", "KINETO_LOG_LEVEL": "99"}
 """What torch reads when it starts. Threads that wait by spinning take a shared machine from the one they wait
-for; without huge pages, to touch fresh memory takes longer than to compute what goes into it."""
+for; without huge pages, to touch fresh memory takes longer than to compute what goes into it; the profiler
+talks to nobody."""
 
 # Typer brings its own copy of click from 0.17 on, so click's classes are taken from Typer's public ones.
 _UsageError = typer.BadParameter.__bases__[0]

@@ -52,12 +52,15 @@ def train(
         Path | None, typer.Option(help="Samples that `muse sample` drew; of --resume: if they were moved.")
     ] = None,
     graph: Annotated[Path | None, typer.Option(help="Of --resume: the graph store, if moved.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="That read ahead; the result is the same.")] = 1,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="That read ahead; the result is the same.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     checkpoint_seconds: Annotated[
         float, typer.Option(min=0, help="A kill loses at most this much work; 0: no more than a step.")
     ] = 120.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Time the parts of a step; trace.json.")] = False,
     loggers: Annotated[
         str, typer.Option("--log", help="Also log to: tensorboard, wandb.", metavar="NAMES")
     ] = "",
@@ -69,14 +72,12 @@ def train(
     `muse train graphs/mine --set hidden=128 --set fanouts=15,10`, `muse train --resume runs/debian`.
     """
     if (target is None) == (resume is None):
-        raise InputError(
-            "Pass what to train on, or --resume RUN; one of the two. `muse recipes` lists recipes."
-        )
+        raise InputError("Pass what to train on, or --resume RUN; one of the two. See `muse recipes`.")
     chosen = {"epochs": epochs, "seed": seed}
     changes = {name: value for name, value in chosen.items() if value is not None}
     changes |= parse(settings or [], "gamma=0.5")
     names = [name.strip() for name in loggers.split(",") if name.strip()]
-    execution = _Execution(threads, checkpoint_seconds, device, names, time.monotonic())
+    execution = _Execution(threads, checkpoint_seconds, device, names, time.monotonic(), profile)
     if target is not None:
         if graph is not None:
             raise InputError("--graph belongs to --resume. Pass the folder alone: muse train FOLDER.")
@@ -96,11 +97,12 @@ def train(
 class _Execution:
     """What changes nothing about the result."""
 
-    threads: int
+    threads: int | None
     checkpoint_seconds: float
     device: str
     loggers: list[str]
     began: float
+    profile: bool
 
     def checked(self) -> "_Execution":
         """With a device that is there, and loggers that are installed."""
@@ -183,6 +185,7 @@ def _run(prepared: "Prepared", folder: Path, execution: _Execution, *, overwrite
             config=config,
             threads=execution.threads,
             checkpoint_seconds=execution.checkpoint_seconds,
+            profile=execution.profile,
             resume=resume,
             overwrite=overwrite,
             listen=listen,
@@ -231,6 +234,10 @@ class _Table:
         self.is_begun = False
 
     def tell(self, event: dict[str, Any]) -> None:
+        if event["event"] == "start":
+            _print_homes(event)
+        if event["event"] == "profile":
+            _print_profile(event["milliseconds"])
         if event["event"] != "epoch":
             return
         if not self.is_begun:
@@ -248,6 +255,23 @@ class _Table:
             left = show.duration(took * (self.epochs - event["epoch"]))
             print(f"         about {left} for {show.count(self.epochs - event['epoch'], 'more epoch')}")
         self.is_begun = True
+
+
+def _print_homes(event: dict[str, Any]) -> None:
+    """Where the large things lie, where that was a choice: with a GPU, or with M."""
+    places = {"device": "on the GPU", "host": "in memory", "disk": "on disk"}
+    if event["device"] != "cpu":
+        show.line("features", places[event["features"]])
+    if event["means"] is not None:
+        show.line("means", places[event["means"]])
+
+
+def _print_profile(milliseconds: dict[str, float]) -> None:
+    print("\n  where the time of a step goes, ms")
+    for part, value in milliseconds.items():
+        print(f"  {part:<10}{value:>9.2f}")
+    beside = "copy runs beside the others; " if "copy" in milliseconds else ""
+    print(f"  {beside}the steps one by one are in trace.json (https://ui.perfetto.dev)")
 
 
 def _print_result(folder: Path, result: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 from musegnn.errors import DivergenceError, InputError, StoreError
+from musegnn.extras import has_triton
 from musegnn.graph.building import free_bytes
 from musegnn.store import file_errors
 
@@ -96,6 +97,11 @@ class MeanEmbeddings(nn.Module):
         places = self._places(node_ids, check)
         if check:
             self._check_update(places, Y)
+        if self.M.is_cuda and has_triton():
+            from musegnn.ops.move_means.triton import move_means
+
+            move_means(self.M, self.count, places, Y.detach().to(self.M.device).contiguous(), self.rho)
+            return
         exact = torch.promote_types(self.M.dtype, torch.float32)
         count = self.count[places].to(exact)
         keep = (self.rho * count / (count + 1))[:, None]
@@ -115,6 +121,11 @@ class MeanEmbeddings(nn.Module):
             )
         if not bool(torch.isfinite(Y).all()):
             raise DivergenceError("Y has entries that are not finite, which would stay in M for good.")
+
+    @property
+    def place(self) -> Literal["device", "host", "disk"]:
+        """Where M is."""
+        return "disk" if isinstance(self.home, Path) else "device" if self.M.is_cuda else "host"
 
     def flush(self) -> None:
         """Wait until a mapped M is on the disk."""

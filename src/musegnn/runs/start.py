@@ -26,15 +26,16 @@ from musegnn.sampling.draws import split_nodes
 from musegnn.store import StoredFolder
 from musegnn.store.header import checksum
 from musegnn.training import checkpoint
-from musegnn.training.batches import Loader
+from musegnn.training.batches import Loader, default_threads
 from musegnn.training.building import describe_model, probe
 from musegnn.training.config import Config, settings_of_tables
 from musegnn.training.evaluation import Evaluation, evaluate
-from musegnn.training.features import Features, Home
+from musegnn.training.features import Features
 from musegnn.training.folder import RunFolder
 from musegnn.training.forward import device_of
 from musegnn.training.loop import BEST, STATE, Listener, Trainer
 from musegnn.training.losses import Loss, check_learnable, class_weights_of, make_loss
+from musegnn.training.profile import Profile
 from musegnn.training.schedule import learning_rate, step_seed
 from musegnn.training.signals import stop_on_signals
 from musegnn.training.state import Position, State
@@ -50,12 +51,13 @@ def train(
     *,
     labels: ArrayLike | None = None,
     config: Config | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     checkpoint_seconds: float = 120.0,
     resume: bool = False,
     overwrite: bool = False,
     listen: Listener = lambda event: None,
     began: float | None = None,
+    profile: bool = False,
     **settings: Any,
 ) -> Run:
     """Train a model on stored samples (algorithm 1) into a run folder; called again with `resume`, go on.
@@ -74,12 +76,13 @@ def train(
         out: The run folder.
         labels: In place of the graph's: a class number for each node, or a row of 0, 1 and NaN (loss="bce").
         config: Settings to start from.
-        threads: That read samples and features ahead.
+        threads: That read samples and features ahead; 1 unless given, or as many as feed a GPU.
         checkpoint_seconds: At most this much work is lost by a kill; 0 writes a checkpoint behind each step.
         resume: Go on with the run at `out`, from its last checkpoint, inside the epoch.
         overwrite: Replace a run at `out`.
         listen: Called with each event of events.jsonl.
         began: The `time.monotonic()` from which the seconds of result.json count, if not from now.
+        profile: Write where the time of 20 steps goes to events.jsonl, and a trace of them to trace.json.
         settings: Those of the tables means and training (`musegnn.training.config`), such as `epochs=20`.
     """
     if not isinstance(model, MuseGNN):
@@ -93,7 +96,7 @@ def train(
     _check_settings(settings)
     config, sizes = describe_model(model, with_samples(started.with_settings(settings), store))
     targets = check_targets(graph, labels, config.training.loss)
-    data = _Data(graph, store, targets, threads, config.sampling.online, config.training.features_home)
+    data = _Data(graph, store, targets, config, threads or default_threads(device_of(model)))
     # Before the folder is made: what is refused leaves no run behind.
     config, num_outputs = _checked(data, model, config, is_described=sizes is not None)
     loss = _loss(data, config, num_outputs, device_of(model))
@@ -114,7 +117,7 @@ def train(
         was_finished = folder.result() is not None
         if not was_finished:
             trainer = stack.enter_context(
-                _trainer(folder, config, model, data, loss, checkpoint_seconds, listen)
+                _trainer(folder, config, model, data, loss, checkpoint_seconds, listen, profile)
             )
             trainer.count_from(time.monotonic() if began is None else began)
             stack.enter_context(torch.random.fork_rng())
@@ -137,9 +140,8 @@ class _Data:
     graph: Graph
     store: SampleStore
     targets: np.ndarray
+    config: Config
     threads: int
-    online: bool
-    features_home: Home
     _features: dict[torch.device, Features] = field(default_factory=dict)
 
     def loader(self, split: str, device: torch.device) -> Loader | None:
@@ -147,7 +149,7 @@ class _Data:
         if split not in self.store or not len(self.store[split]):
             return None
         if self.graph.features is not None and device not in self._features:
-            self._features[device] = Features(self.graph.features, self.features_home, device)
+            self._features[device] = Features(self.graph.features, self.config.training.features_home, device)
         return Loader(
             self.store[split],
             self.graph,
@@ -156,7 +158,7 @@ class _Data:
             device=device,
             features=self._features.get(device),
             counts_once=self.store.is_free and split != "train",
-            fresh=self._draws if self.online and split == "train" else None,
+            fresh=self._draws if self.config.sampling.online and split == "train" else None,
         )
 
     def _draws(self, epoch: int) -> Draws:
@@ -175,6 +177,7 @@ def _trainer(
     loss: Loss,
     checkpoint_seconds: float,
     listen: Listener,
+    is_profiled: bool,
 ) -> Iterator[Trainer]:
     """All that a run needs, where it was stopped if it is resumed."""
     device, settings = device_of(model), config.training
@@ -206,6 +209,7 @@ def _trainer(
             undo=undo,
             checkpoint_seconds=checkpoint_seconds,
             listen=listen,
+            profile=Profile(device, folder.path / "trace.json") if is_profiled else None,
         )
         if is_begun:
             tensors, facts = checkpoint.load(folder.checkpoints, STATE)
@@ -219,7 +223,9 @@ def _trainer(
                 undo.roll_back(state.position.step)
             folder.rewind_events(facts["events"])
         else:
-            listen(folder.log("start", epochs=settings.epochs, samples=len(batches), device=str(device)))
+            homes = {"features": batches.features.home, "means": means.place if means is not None else None}
+            sizes = {"epochs": settings.epochs, "samples": len(batches)}
+            listen(folder.log("start", **sizes, device=str(device), **homes))
             trainer.save()
         yield trainer
 

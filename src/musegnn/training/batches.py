@@ -1,5 +1,7 @@
 """Samples with their features and labels, read ahead by threads, in the order that was asked for."""
 
+import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,14 +14,24 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from musegnn.errors import InputError
+from musegnn.extras import has_triton
 from musegnn.graph import Graph
 from musegnn.sampling.record import Sample
 from musegnn.sampling.sequence import Samples
 from musegnn.training.features import Features
-from musegnn.unfolding.resident import Resident, has_triton, keep, levels_of, prepared
+from musegnn.training.profile import timer
+from musegnn.unfolding.resident import Resident, keep, levels_of, prepared
 
 AHEAD = 4
 """Batches in memory beside the one that is worked on, or two for each thread if that is more."""
+
+_SWITCH = 2e-4
+"""Seconds after which a thread gives way to another; 5e-3 in Python by itself."""
+
+
+def default_threads(device: torch.device) -> int:
+    """A GPU asks for 100 samples a second, which takes a few threads; a CPU has one to spare."""
+    return min(8, os.cpu_count() or 1) if device.type == "cuda" else 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -78,9 +90,17 @@ class Loader:
         """The samples of an epoch, where each epoch has its own."""
         self.waited = 0.0
         """Seconds that the caller waited for batches."""
+        self._copies: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque(maxlen=1)
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    def copying(self) -> float | None:
+        """Seconds of the last copy to the GPU, beside the steps; None without one."""
+        for began, ended in self._copies:
+            ended.synchronize()
+            return float(began.elapsed_time(ended)) / 1e3
+        return None
 
     def begin_epoch(self, epoch: int) -> None:
         """From now on the samples of this epoch."""
@@ -114,34 +134,56 @@ class Loader:
         stored = self.samples.sample(index)
         # Copies: the model must not wait for the disk behind a mapped page.
         sample = Sample(
-            node_ids=np.array(stored.node_ids),
-            indptr=np.array(stored.indptr),
-            indices=np.array(stored.indices),
+            node_ids=self._copy(stored.node_ids),
+            indptr=self._copy(stored.indptr),
+            indices=self._copy(stored.indices),
             num_seeds=stored.num_seeds,
             bounds=np.array(stored.bounds),
         )
         levels_of(sample)
+        targets = _targets(self.targets, sample.seeds)
         is_cuda = self.device.type == "cuda"
-        node_ids, targets = torch.from_numpy(sample.node_ids), _targets(self.targets, sample.seeds)
         return _Read(
             index=index,
             sample=sample,
-            node_ids=node_ids.pin_memory() if is_cuda else node_ids,
+            node_ids=torch.from_numpy(sample.node_ids),
             rows=self.features.read(sample.node_ids),
             targets=targets.pin_memory() if is_cuda else targets,
             resident=prepared(sample).pin_memory() if is_cuda and has_triton() else None,
         )
+
+    def _copy(self, array: np.ndarray) -> np.ndarray:
+        """In memory that a GPU reads by itself, if there is one."""
+        if self.device.type != "cuda":
+            return np.array(array)
+        copy = torch.empty(array.shape, dtype=torch.from_numpy(array[:0].copy()).dtype, pin_memory=True)
+        np.copyto(copy.numpy(), array)
+        return copy.numpy()
 
     def _moved(self, batches: Iterator[_Read]) -> Iterator[Batch]:
         """Each batch is on its way to the device while the one before it is worked on."""
         if self.device.type != "cuda":
             yield from (self._move(read)[0] for read in batches)
             return
+        # The thread that feeds the GPU gives way at each call of torch, and must not wait long to go on.
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH)
+        try:
+            yield from self._copied_ahead(batches)
+        finally:
+            sys.setswitchinterval(interval)
+
+    def _copied_ahead(self, batches: Iterator[_Read]) -> Iterator[Batch]:
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         waiting: deque[tuple[Batch, list[Tensor], torch.cuda.Event]] = deque()
         for read in batches:
+            began, ended = timer(), timer()
             with torch.cuda.stream(stream):
-                waiting.append((*self._move(read), stream.record_event()))
+                began.record()
+                moved = self._move(read)
+                ended.record()
+            self._copies.append((began, ended))
+            waiting.append((*moved, ended))
             if len(waiting) > 1:
                 yield _handed_over(*waiting.popleft())
         while waiting:

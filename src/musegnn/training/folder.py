@@ -4,6 +4,7 @@ config.toml    every setting
 run.json       graph and samples: where they lie, their digests
 events.jsonl   one JSON object a line: start, epoch, end
 checkpoint/    state (to go on from) and best (to predict with)
+trace.json     of some steps, if asked for
 result.json    written last: a run without it is not finished
 """
 
@@ -29,6 +30,7 @@ _OURS = {
     "result.json",
     "means",
     "report.html",
+    "trace.json",
     _LOCK,
 }
 _PARTS = {"config.toml", "config.toml.partial", "events.jsonl", "run.json.partial"}

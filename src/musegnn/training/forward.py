@@ -47,19 +47,12 @@ def embed(
 
 
 def embed_seeds(
-    model: MuseGNN,
-    batch: Batch,
-    mu: Rows | None,
-    seen: Seen | None,
-    *,
-    precision: str = "float32",
-    keeps_all: bool = False,
+    model: MuseGNN, batch: Batch, Z: Rows, mu: Rows | None, seen: Seen | None, *, keeps_all: bool
 ) -> tuple[SeedRows, Rows | None]:
     """Y^(K) of the seeds, and of all nodes without a gradient if it is kept.
 
     On a GPU nobody looks for NaN here: that would wait until it has done its work.
     """
-    Z = transform(model, batch, precision=precision)
     given = Z, batch.sample, model.energy, model.steps, model.alpha, mu
     return unfold_seeds(*given, seen=seen, keeps_all=keeps_all, check=Z.device.type != "cuda")
 

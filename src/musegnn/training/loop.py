@@ -21,8 +21,16 @@ from musegnn.training.batches import Batch, Loader
 from musegnn.training.config import Config
 from musegnn.training.evaluation import Evaluation, evaluate
 from musegnn.training.folder import RunFolder
-from musegnn.training.forward import classify, device_of, embed_seeds, gather_means, update_means
+from musegnn.training.forward import (
+    classify,
+    device_of,
+    embed_seeds,
+    gather_means,
+    transform,
+    update_means,
+)
 from musegnn.training.outcome import Outcome, place_of
+from musegnn.training.profile import Profile
 from musegnn.training.schedule import epoch_order, learning_rate, step_seed
 from musegnn.training.signals import Stop
 from musegnn.training.state import State
@@ -48,6 +56,7 @@ class Trainer:
     undo: UndoLog | None = None
     checkpoint_seconds: float = 120.0
     listen: Listener = lambda event: None
+    profile: Profile | None = None
 
     def __post_init__(self) -> None:
         self._saved = self._began = time.monotonic()
@@ -76,8 +85,11 @@ class Trainer:
         before, total = position.epoch_seconds, len(order)
         label = f"Epoch {position.epoch + 1}/{self.config.training.epochs}"
         with progress(label, total, unit="samples", done=position.batch) as advance:
+            before_batch = self.train.waited
             for batch in self.train.batches(order[position.batch :]):
                 self.step(batch)
+                self._look_at_profile(self.train.waited - before_batch)
+                before_batch = self.train.waited
                 position.batch += 1
                 position.epoch_seconds = before + time.monotonic() - started
                 share = (self.train.waited - waited) / max(time.monotonic() - started, 1e-9)
@@ -102,24 +114,47 @@ class Trainer:
             group["lr"] = self._lr(position.step)
         state.model.train()
         with _told_where(batch, position.epoch, self.config):
+            self._mark("")
             mu, seen = gather_means(state.means, batch, self.config.means.unseen, device_of(state.model))
-            given = state.model, batch, mu, seen
-            keeps_all = state.means is not None
-            seeds, Y = embed_seeds(*given, precision=settings.precision, keeps_all=keeps_all)
+            self._mark("means")
+            Z = transform(state.model, batch, precision=settings.precision)
+            self._mark("f")
+            seeds, Y = embed_seeds(state.model, batch, Z, mu, seen, keeps_all=state.means is not None)
+            self._mark("descent")
             logits = classify(state.model, seeds, precision=settings.precision)
             loss = self.loss(logits, batch.targets)
+            self._mark("g")
             state.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
+            self._mark("backward")
             norm = nn.utils.clip_grad_norm_(state.model.parameters(), settings.clip or math.inf)
             state.optimizer.step()
+            self._mark("optimizer")
             if state.means is not None:
                 assert Y is not None
                 if self.undo is not None:
                     self.undo.note(position.step, batch.sample.node_ids)
                 update_means(state.means, batch, Y)
+                self._mark("M")
         self._outcomes.append(Outcome.of(batch, position.epoch, loss.detach(), norm, logits.detach()))
         position.step += 1
         self._settle(_AHEAD if logits.device.type == "cuda" else 0)
+
+    def _mark(self, part: str) -> None:
+        if self.profile is not None:
+            self.profile.mark(part)
+
+    def _look_at_profile(self, waited: float) -> None:
+        """A step is over; its parts are written down when enough were."""
+        if self.profile is None:
+            return
+        self.profile.add("load", waited)
+        if (copying := self.train.copying()) is not None:
+            self.profile.add("copy", copying)
+        self.profile.end_step()
+        if self.profile.is_done:
+            self.listen(self.folder.log("profile", milliseconds=self.profile.split()))
+            self.profile = None
 
     def _settle(self, left: int = 0) -> None:
         """Read what came of all steps but the last few; a GPU goes on meanwhile."""

@@ -59,6 +59,7 @@ class Fused(Function):
         wants_gradient = any(ctx.needs_input_grad)
         has_means = mu is not None and not (isinstance(kernel.gamma, float) and kernel.gamma == 0)
         is_short = focus is not None and not focus.keeps_all
+        is_seen = observe is not None or energies is not None
         with kernel.spare(Z, 1 + has_means) as (other, *room):
             B = room[0] if has_means else Z
             if has_means:
@@ -69,7 +70,9 @@ class Fused(Function):
                 Y = result if k % 2 else other
                 mask = kernel.mask(U) if wants_gradient else None
                 limit = k - 1 if is_short else None
-                energy = kernel.descend(U, B, Y, mask, watch=energies is not None, limit=limit)
+                between = (not is_seen and k < steps, not is_seen and k > 1)
+                watch = energies is not None
+                energy = kernel.descend(U, B, Y, mask, watch=watch, limit=limit, between=between)
                 if energies is not None:
                     energies.append(energy)
                 if observe is not None:
@@ -113,7 +116,7 @@ class Fused(Function):
             for k in range(ctx.steps, 0, -1):
                 limit = None if focus is None else ctx.steps - k + 1
                 mask = masks[k - 2] if masks and k > 1 else None
-                kernel.pull_back(V, mask, dB, out, limit=limit)
+                kernel.pull_back(V, mask, dB, out, limit=limit, between=(k < ctx.steps, k > 1))
                 V, out = out, V
             if ctx.needs_input_grad[2]:
                 dmu = kernel.gamma * dB

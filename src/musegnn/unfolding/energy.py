@@ -11,13 +11,14 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from musegnn.errors import InputError
+from musegnn.extras import has_triton
 from musegnn.ops import Step
 from musegnn.sampling.record import Laplacian, Sample
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen
 from musegnn.unfolding.kernel import CpuKernel, GpuKernel, Kernel
 from musegnn.unfolding.penalty import EntrywisePenalty, Penalty, Rows, Scalar, penalty_of
 from musegnn.unfolding.propagate import propagate
-from musegnn.unfolding.resident import has_triton, resident
+from musegnn.unfolding.resident import resident
 
 Precondition = Literal["none", "jacobi", "authors"]
 Columns = Float[Tensor, "nodes 1"]
@@ -190,7 +191,8 @@ class Smoothness(AbstractProblem):
         clip = self.penalty.clip
         if is_on_cpu:
             return CpuKernel(self.sample, Step(*(vector.numpy() for vector in vectors)), clip, self.gamma)
-        return GpuKernel(resident(self.sample, self.like.device), vectors, clip, self.gamma)
+        graph, has_edges = resident(self.sample, self.like.device), number(lambda_) > 0
+        return GpuKernel(graph, vectors, clip, self.gamma, has_edges=has_edges)
 
     def majorizer(self) -> Columns:
         """1 / (2 h): D + A >= 0, so that H <= 2 h, whatever the preconditioner."""

@@ -15,6 +15,8 @@ from musegnn.unfolding.penalty import Rows
 from musegnn.unfolding.resident import Resident, levels_of
 
 Mask = UInt8[Tensor, "nodes bytes"]
+Between = tuple[bool, bool]
+NOWHERE: Between = (False, False)
 
 
 @runtime_checkable
@@ -22,7 +24,8 @@ class Kernel(Protocol):
     """What `Fused` asks for: a step that is affine before an entrywise penalty, and its transpose.
 
     With a `limit`, only rows at most so many edges away from the seeds are computed; the others of `out` and
-    `mask` are left as they are.
+    `mask` are left as they are. What is `between` two steps (where this one starts, where it leads) nobody
+    else sees: a kernel may keep it in a form of its own.
     """
 
     gamma: float | Tensor
@@ -38,7 +41,15 @@ class Kernel(Protocol):
         """Memory for a bit of each entry; None if the step is linear."""
 
     def descend(
-        self, U: Rows, B: Rows, out: Rows, mask: Mask | None, *, watch: bool, limit: int | None = None
+        self,
+        U: Rows,
+        B: Rows,
+        out: Rows,
+        mask: Mask | None,
+        *,
+        watch: bool,
+        limit: int | None = None,
+        between: Between = NOWHERE,
     ) -> float:
         """out = prox(T U + a B), its mask, and if asked <U, H U - 2 B> and the penalty at U, else 0."""
 
@@ -46,7 +57,14 @@ class Kernel(Protocol):
         """V = S * V, in place."""
 
     def pull_back(
-        self, V: Rows, mask: Mask | None, total: Rows, out: Rows, *, limit: int | None = None
+        self,
+        V: Rows,
+        mask: Mask | None,
+        total: Rows,
+        out: Rows,
+        *,
+        limit: int | None = None,
+        between: Between = NOWHERE,
     ) -> None:
         """total += a V;  out = S * (T' V), or T' V without a mask."""
 
@@ -97,7 +115,15 @@ class CpuKernel:
         return torch.from_numpy(np.empty((len(like), ops.num_bytes(like.shape[1])), dtype=np.uint8))
 
     def descend(
-        self, U: Rows, B: Rows, out: Rows, mask: Mask | None, *, watch: bool, limit: int | None = None
+        self,
+        U: Rows,
+        B: Rows,
+        out: Rows,
+        mask: Mask | None,
+        *,
+        watch: bool,
+        limit: int | None = None,
+        between: Between = NOWHERE,
     ) -> float:
         """`musegnn.ops.descend`."""
         energy = ops.descend(
@@ -120,7 +146,14 @@ class CpuKernel:
         ops.cut(V.numpy(), mask.numpy(), threads=torch.get_num_threads())
 
     def pull_back(
-        self, V: Rows, mask: Mask | None, total: Rows, out: Rows, *, limit: int | None = None
+        self,
+        V: Rows,
+        mask: Mask | None,
+        total: Rows,
+        out: Rows,
+        *,
+        limit: int | None = None,
+        between: Between = NOWHERE,
     ) -> None:
         """`musegnn.ops.pull_back`."""
         ops.pull_back(
@@ -143,13 +176,21 @@ class GpuKernel:
     """The kernels of `musegnn.ops.descend.triton`; rows in bfloat16, float32 or float64."""
 
     def __init__(
-        self, graph: Resident, step: Sequence[Tensor], clip: ops.Clip, gamma: float | Tensor
+        self,
+        graph: Resident,
+        step: Sequence[Tensor],
+        clip: ops.Clip,
+        gamma: float | Tensor,
+        *,
+        has_edges: bool = True,
     ) -> None:
         # Here, not above: without a GPU nobody needs Triton.
         from musegnn.ops.descend import triton
 
         self._ops, self.graph, self.clip, self.gamma = triton, graph, clip, gamma
         self.step = triton.Coefficients(*step)
+        self._has_edges = has_edges
+        """Whether the neighbors count, so that what they are scaled by is no zero."""
 
     def empty(self, like: Rows) -> Rows:
         """Of torch, which keeps what is freed."""
@@ -167,7 +208,15 @@ class GpuKernel:
         return like.new_empty((len(like), ops.num_bytes(like.shape[1])), dtype=torch.uint8)
 
     def descend(
-        self, U: Rows, B: Rows, out: Rows, mask: Mask | None, *, watch: bool, limit: int | None = None
+        self,
+        U: Rows,
+        B: Rows,
+        out: Rows,
+        mask: Mask | None,
+        *,
+        watch: bool,
+        limit: int | None = None,
+        between: Between = NOWHERE,
     ) -> float:
         """`musegnn.ops.descend`; what is watched takes a step more, without the penalty."""
         energy = 0.0
@@ -176,7 +225,8 @@ class GpuKernel:
             take = self.step.take[:, None]
             value = U * ((U - out) / take - B) + self.clip.weight * U.abs()
             energy = float(value.sum(dtype=torch.float64))
-        self._ops.descend(self.graph.csr, self.step, U, B, self.clip, out, mask, self._some(limit))
+        some = self._some(limit), self._kept(between)
+        self._ops.descend(self.graph.csr, self.step, U, B, self.clip, out, mask, *some)
         return energy
 
     def cut(self, V: Rows, mask: Mask) -> None:
@@ -184,10 +234,21 @@ class GpuKernel:
         self._ops.cut(V, mask)
 
     def pull_back(
-        self, V: Rows, mask: Mask | None, total: Rows, out: Rows, *, limit: int | None = None
+        self,
+        V: Rows,
+        mask: Mask | None,
+        total: Rows,
+        out: Rows,
+        *,
+        limit: int | None = None,
+        between: Between = NOWHERE,
     ) -> None:
         """`musegnn.ops.pull_back`."""
-        self._ops.pull_back(self.graph.csr, self.step, V, mask, total, out, self._some(limit))
+        some = self._some(limit), self._kept(between)
+        self._ops.pull_back(self.graph.csr, self.step, V, mask, total, out, *some)
 
     def _some(self, limit: int | None) -> Any:
         return None if limit is None else self._ops.Levels(self.graph.levels, limit)
+
+    def _kept(self, between: Between) -> Any:
+        return self._ops.Kept(*between) if self._has_edges else self._ops.Kept()

@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from musegnn import ops
+from musegnn.extras import has_triton
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.penalty import Rows
-from musegnn.unfolding.resident import has_triton, resident
+from musegnn.unfolding.resident import resident
 
 
 def propagate(sample: Sample, X: Rows) -> Rows:

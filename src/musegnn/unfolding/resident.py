@@ -3,8 +3,6 @@
 Both are kept as long as the sample lives; a loader makes them ahead of time.
 """
 
-import warnings
-from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -77,18 +75,3 @@ def resident(sample: Sample, device: torch.device) -> Resident:
         found = prepared(sample).to(device)
         _resident[sample] = found
     return found
-
-
-@cache
-def has_triton() -> bool:
-    """Whether there are kernels for GPUs; told once if not."""
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        warnings.warn(
-            "Triton is not installed: steps on the GPU are taken with torch.sparse, which is several times "
-            "slower. It comes with torch on Linux; else: pip install triton.",
-            stacklevel=2,
-        )
-        return False
-    return True

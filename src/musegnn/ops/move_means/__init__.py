@@ -1,0 +1,1 @@
+"""Means move towards new embeddings."""
