@@ -6,10 +6,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export PYTHONDONTWRITEBYTECODE =
 export PYTHONPATH =
 
-.PHONY: help demo test check proof bench results clean
+.PHONY: help demo test test-gpu check proof bench results clean
 
 help:                      ## List the targets.
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 demo: $(VENV)/.run         ## Install into .venv and run the main job: train on the embedded graph.
 	$(BIN)/muse train debian --out runs/demo --overwrite
@@ -19,6 +19,18 @@ test: check                ## Everything CI checks, in under eight minutes on tw
 
 proof: check               ## As test, with the full counts of kills and corruptions.
 	OMP_NUM_THREADS=1 MUSEGNN_PROOF=1 $(BIN)/python -m pytest -q
+
+# A machine with a GPU is often bare: no .venv, no network, no plugins of pytest.
+GPU_TESTS := tests/ops/test_descend_triton.py tests/ops/test_move_means.py tests/unfolding/test_gpu_kernel.py \
+  tests/training/test_features.py tests/training/test_outcome.py \
+  tests/cli/test_evaluate.py::test_a_gpu_says_the_same \
+  tests/inference/test_full_graph.py::test_a_model_on_another_device
+
+test-gpu:                  ## All that tests GPU code, on a GPU, with what PYTHON has installed.
+	@$(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || \
+	  { echo "make test-gpu needs a GPU that the torch of $(PYTHON) can see, and finds none. make test needs none." >&2; exit 2; }
+	PYTHONPATH=src TRITON_INTERPRET=0 $(PYTHON) -m pytest -q -rs -p no:xdist -p no:cacheprovider \
+	  -o addopts="--strict-markers" $(GPU_TESTS)
 
 check: $(VENV)/.dev        ## Format, lint, types, import contract.
 	$(BIN)/ruff format --check .

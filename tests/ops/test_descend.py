@@ -407,6 +407,50 @@ def test_a_nan_in_a_gradient_goes_back_to_the_neighbors(compiled):
     assert np.isnan(propagate(case._replace(X=V), compiled=compiled)[[3, 5], 66]).all()
 
 
+@both
+@given(
+    csr=csrs(), clip=clips, dim=widths, dtype=dtypes, threads=threads_, limit=st.integers(0, 4), seed=seeds
+)
+@examples
+def test_rows_above_the_limit_are_left_alone(compiled, csr, clip, dim, dtype, threads, limit, seed):
+    """Of the others every bit is that of all rows; what is watched are they."""
+    case, n = random_case(csr, dim, dtype, seed), csr.num_nodes
+    levels = np.random.default_rng(seed).choice([0, 1, 2, 3, 255], n).astype(np.uint8)
+    rows, options = levels <= limit, {"compiled": compiled, "threads": threads}
+    before = levels.copy()
+    whole, whole_mask, _ = descend(case, clip, **options)
+    out, mask, energy = descend(case, clip, **options, levels=levels, limit=limit, watch=True)
+    assert out[rows].tobytes() == whole[rows].tobytes()
+    assert mask[rows].tobytes() == whole_mask[rows].tobytes()
+    assert np.isnan(out[~rows]).all()
+    assert (mask[~rows] == 0xFF).all()
+    X, B = case.X.astype(np.float64), case.B.astype(np.float64)
+    each = X * ((X - case.moved) / case.take - B) + clip.weight * np.abs(X)
+    sizes = np.abs(X) * ((np.abs(X) + case.slack / np.finfo(dtype).eps) / case.take + np.abs(B) + clip.weight)
+    assert abs(energy - each[rows].sum()) <= 8 * np.finfo(dtype).eps * sizes.sum()
+    is_free = np.random.default_rng(seed).random(case.X.shape) < 0.5
+    marks = plan.pack(is_free) if seed % 2 else None
+    whole, whole_total = pull_back(case, case.X, marks, case.B, **options)
+    out, total = pull_back(case, case.X, marks, case.B, **options, levels=levels, limit=limit)
+    assert out[rows].tobytes() == whole[rows].tobytes()
+    assert total[rows].tobytes() == whole_total[rows].tobytes()
+    assert np.isnan(out[~rows]).all()
+    assert total[~rows].tobytes() == case.B[~rows].tobytes()
+    np.testing.assert_array_equal(levels, before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_limit_may_pass_the_largest_level(dtype):
+    """Levels are bytes, limits are not."""
+    case = exact_case(GRAPHS["path"], 7, dtype, seed=1)
+    levels = np.array([0, 1, 2, 3, 254, 255, 255, 0, 1], dtype=np.uint8)
+    for limit, some in ((254, levels <= 254), (255, levels >= 0), (256, levels >= 0), (1000, levels >= 0)):
+        out, _, _ = descend(case, Clip(), levels=levels, limit=limit)
+        np.testing.assert_array_equal(np.isnan(out).any(axis=1), ~some)
+        back, _ = pull_back(case, case.X, None, case.B, levels=levels, limit=limit)
+        np.testing.assert_array_equal(np.isnan(back).any(axis=1), ~some)
+
+
 def big_case(dtype=np.float32):
     """A hub of 20,000 neighbors."""
     return random_case(hub_among_leaves(20_000, 30_000, seed=0), 129, dtype, seed=0)

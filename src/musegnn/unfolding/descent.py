@@ -106,6 +106,7 @@ def unfold(
     return Y if observer is None else observer.trace(Y)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def unfold_seeds(
     Z: Rows,
     sample: Sample,

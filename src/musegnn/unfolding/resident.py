@@ -70,6 +70,8 @@ def keep(sample: Sample, resident: Resident) -> None:
 
 def resident(sample: Sample, device: torch.device) -> Resident:
     """The matrix on the device; moved there if it is not yet."""
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
     found = _resident.get(sample)
     if found is None or found.levels.device != device:
         found = prepared(sample).to(device)

@@ -140,7 +140,7 @@ def _run(
     csr: Csr,
     step: Coefficients,
     X: Rows,
-    B: Rows,
+    B: Tensor,
     clip: Clip,
     out: Rows,
     mask: Mask | None,
