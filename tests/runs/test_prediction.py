@@ -58,7 +58,7 @@ def test_they_are_the_models_on_samples_around_the_nodes(run, hops):
     ids = np.unique(ASKED)
     sampler = ShadowKHop([4, 3]) if hops is None else FullKHop(hops)
     draws = Draws(run.graph, sampler, ids, batch_size=20, seed=run.samples.seed)
-    rows = by_hand(run, run.graph, draws, lambda nodes: (run.means.M[nodes], None))
+    rows = by_hand(run, run.graph, draws, lambda nodes: (run.means.M[nodes], run.means.count[nodes] > 0))
     found, Y = run.predict(ASKED, hops=hops), run.embed(ASKED, hops=hops)
     assert Y.shape == (len(ASKED), 8)
     for row, node in enumerate(ASKED):

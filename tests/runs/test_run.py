@@ -87,7 +87,7 @@ def test_patience_needs_validation_nodes(tmp_path, lost):
 
 
 def test_the_result_is_what_an_evaluation_finds_again_where_the_last_means_meet_the_best_weights(tmp_path):
-    run = tiny_run(tmp_path, means_home="disk", epochs=5, lr=0.5, gamma=2.0, rho=0.0)
+    run = tiny_run(tmp_path, means_home="disk", unseen="zero", epochs=5, lr=0.5, gamma=2.0, rho=0.0)
     best = max(event["valid_accuracy"] for event in run.events if event["event"] == "epoch")
     assert run.result["best_epoch"] < 5
     # M has moved on since the best epoch, so that this is no longer what it was.

@@ -18,7 +18,7 @@ GRAPH = small_runs.graph(unlabeled=20)
 CASES = {
     "without means": {"gamma": 0.0},
     "with means": {},
-    "unseen nodes are not drawn": {"unseen": "mask", "rho": 0.5},
+    "unseen nodes are drawn to 0": {"unseen": "zero", "rho": 0.5},
     "no penalty": {"prox": "none", "rho": 0.0},
     "group penalty": {"prox": "group", "rho": 1.0},
     "clipped": {"clip": 0.05},
@@ -112,7 +112,7 @@ def algorithm_one(samples, model, case):
             ids = torch.from_numpy(np.array(s.node_ids)).long()
             torch.manual_seed(step_seed(seed, step))
             Z = model.f(torch.from_numpy(GRAPH.features[s.node_ids]).double())
-            mu, seen = M[ids].double(), (c[ids] > 0 if case.get("unseen") == "mask" else None)
+            mu, seen = M[ids].double(), (c[ids] > 0 if case.get("unseen", "mask") == "mask" else None)
             Y = problems.descend(
                 Z, s, case.get("prox", "relu"), lambda_=model.energy.lambda_, gamma=gamma,
                 steps=small_runs.STEPS, mu=mu, seen=seen,

@@ -114,7 +114,7 @@ def step_sizes(s, name: str, precondition: str, lambda_: float, gamma: float, se
     """a_i of alpha="auto", as they are defined."""
     n, degree = len(s.indptr) - 1, np.diff(s.indptr)
     rows = np.repeat(np.arange(n), degree)
-    largest = 1 + gamma * (1.0 if seen is None else float(seen.double().max()))
+    largest = 1 + gamma
     if precondition == "authors":
         return torch.from_numpy(1 / (1 + lambda_ * degree))[:, None]
     if precondition == "jacobi":

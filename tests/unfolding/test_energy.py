@@ -119,8 +119,10 @@ def test_tau_is_one_plus_gamma_and_one_as_soon_as_a_row_is_not_seen(name):
     energy, (_, all_, some, none) = Energy(2.0, 0.75, name), seen_rows(s)
     assert energy.problem(Z, s, mu=Z).tau == energy.problem(Z, s, mu=Z, seen=all_).tau == 1.75
     assert energy.problem(Z, s, mu=Z, seen=some).tau == energy.problem(Z, s, mu=Z, seen=none).tau == 1
-    full, free = (energy.problem(Z, s, mu=Z, seen=seen).sigma for seen in (some, none))
-    assert full == pytest.approx(free + 0.75)
+    # Nobody looks at which rows are seen for the step size: a GPU would be waited for.
+    problems_ = [energy.problem(Z, s, mu=Z, seen=seen) for seen in (all_, some, none)]
+    assert len({problem.sigma for problem in problems_}) == 1
+    assert len({problem.alpha for problem in problems_}) == 1
 
 
 @each_laplacian

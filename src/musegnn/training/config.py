@@ -84,7 +84,7 @@ class MeansConfig:
 
     rho: float = _setting(0.9, "how much of the past is kept", low=0, high=1)
     unseen: Literal["zero", "mask"] = _setting(
-        "zero", "nodes without an embedding so far are drawn to 0 (the paper), or not drawn"
+        "mask", "nodes without an embedding so far are not drawn to one; zero: to 0 (the paper)"
     )
     means_home: Literal["memory", "disk"] = _setting(
         "memory", "where M lies; disk: a mapped file in the run folder, for M larger than memory"

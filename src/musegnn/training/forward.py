@@ -54,7 +54,10 @@ def embed_seeds(
     On a GPU nobody looks for NaN here: that would wait until it has done its work.
     """
     given = Z, batch.sample, model.energy, model.steps, model.alpha, mu
-    return unfold_seeds(*given, seen=seen, keeps_all=keeps_all, check=Z.device.type != "cuda")
+    found: tuple[SeedRows, Rows | None] = unfold_seeds(
+        *given, seen=seen, keeps_all=keeps_all, check=Z.device.type != "cuda"
+    )
+    return found
 
 
 def transform(model: MuseGNN, batch: Batch, *, precision: str) -> Rows:

@@ -1,5 +1,6 @@
 """The energy of the paper (eq. 4; eq. 2 on a whole graph; eq. 6 and 7 are its limits)."""
 
+from functools import cached_property
 from math import inf, isfinite
 from numbers import Real
 from typing import Literal
@@ -100,12 +101,6 @@ class Smoothness(AbstractProblem):
         """The diagonal of L."""
         self._degree = self._as_like(degree)
         self._seen = None if seen is None else self._as_like(seen[:, None].double())
-        lambda_ = number(energy.lambda_)
-        self._gamma_range = _gamma_range(number(energy.gamma), self._seen)
-        spectrum = sample.spectrum(energy.laplacian)
-        self._largest = tuple(
-            least + lambda_ * lmax for least, lmax in zip(self._gamma_range, spectrum, strict=True)
-        )
         chosen, rows, proven = self._step_sizes(alpha)
         super().__init__(energy.penalty, chosen, rows, proven=proven)
 
@@ -115,15 +110,17 @@ class Smoothness(AbstractProblem):
         gamma = self.energy.gamma
         return gamma if self._seen is None else gamma * self._seen
 
-    @property
+    @cached_property
     def tau(self) -> float:
-        """1 + gamma, or 1 if a row is not seen: L has the eigenvalue 0, or nearly."""
-        return self._gamma_range[0]
+        """1 + gamma, or 1 if a row is not seen: L has the eigenvalue 0, or nearly. A GPU is waited for."""
+        gamma = number(self.energy.gamma)
+        return 1 + gamma * (1.0 if self._seen is None or not len(self._seen) else float(self._seen.min()))
 
     @property
     def sigma(self) -> float:
-        """1 + gamma + lambda lmax, with the rigorous bound of lmax."""
-        return self._largest[1]
+        """1 + gamma + lambda lmax, with the rigorous bound of lmax, whichever rows are seen."""
+        _, bound = self.sample.spectrum(self.energy.laplacian)
+        return 1 + number(self.energy.gamma) + number(self.energy.lambda_) * bound
 
     def terms(self, Y: Rows, Z: Rows) -> dict[str, Scalar]:
         """fidelity, smoothness, consensus, penalty."""
@@ -236,8 +233,7 @@ class Smoothness(AbstractProblem):
 
     def _step_sizes(self, alpha: Alpha) -> tuple[float, Columns, bool]:
         """alpha, a_i, and whether they are known to descend."""
-        low, high = self._largest
-        if low == inf:
+        if self.sigma == inf:
             return 1.0, torch.ones_like(self._scale), True
         lambda_, ones = number(self.energy.lambda_), torch.ones_like(self._scale)
         if self.energy.precondition == "authors":
@@ -252,12 +248,13 @@ class Smoothness(AbstractProblem):
             # share < 1, but may be rounded to 1.
             return chosen, chosen / diagonal, alpha == "auto" or chosen < 2 / (1 + share)
         if alpha != "auto":
-            chosen = _inside(alpha, 2 / low, self.energy)
+            theta, _ = self.sample.spectrum(self.energy.laplacian)
+            chosen = _inside(alpha, 2 / (self.tau + lambda_ * theta), self.energy)
         elif self.energy.laplacian == "normalized":
-            chosen = 1 / (self._gamma_range[1] + lambda_)
+            chosen = 1 / (1 + number(self.energy.gamma) + lambda_)
         else:
-            chosen = 1 / high
-        return chosen, chosen * ones, chosen < 2 / high
+            chosen = 1 / self.sigma
+        return chosen, chosen * ones, chosen < 2 / self.sigma
 
 
 def _degree(sample: Sample, device: torch.device) -> Integer[Tensor, " nodes"]:
@@ -277,13 +274,6 @@ def _weight(name: str, weight: object) -> float | nn.Parameter:
 def number(weight: float | nn.Parameter) -> float:
     """The value of a weight that may be learned."""
     return float(weight.detach() if isinstance(weight, Tensor) else weight)
-
-
-def _gamma_range(gamma: float, seen: Tensor | None) -> tuple[float, float]:
-    """1 + gamma of the rows: the least and the largest."""
-    if seen is None or not len(seen):
-        return 1 + gamma, 1 + gamma
-    return 1 + gamma * float(seen.min()), 1 + gamma * float(seen.max())
 
 
 def _inside(alpha: object, limit: float, energy: Energy) -> float:
