@@ -172,3 +172,21 @@ def test_a_gpu_goes_on_where_it_was(tmp_path, store):
         losses(tmp_path / "parts", store, "cuda", listen=stop, checkpoint_seconds=0)
     parts, _ = losses(tmp_path / "parts", store, "cuda", resume=True)
     np.testing.assert_allclose(parts, whole, rtol=1e-3)
+
+
+def test_a_run_goes_on_without_the_gpu_it_began_with(tmp_path, monkeypatch):
+    """As if it had begun on one: its config asks for features there."""
+    store = small_runs.store(tmp_path / "s")
+    given = small_runs.graph(), store
+    choose = features.Features.__init__
+    monkeypatch.setattr(
+        features.Features, "__init__", lambda self, table, home, device: choose(self, table, "host", device)
+    )
+    musegnn.train(*given, small_runs.model(), tmp_path / "run", epochs=1, features_home="device")
+    (tmp_path / "run" / "result.json").unlink()
+    monkeypatch.undo()
+    run = musegnn.train(
+        *given, small_runs.model(), tmp_path / "run", epochs=1, features_home="device", resume=True
+    )
+    assert run.config.training.features_home == "device"
+    assert run.result["epochs"] == 1

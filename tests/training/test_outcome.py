@@ -29,15 +29,15 @@ def outcome(targets, logits, loss=1.5, norm=0.25, index=7, device="cpu"):
     for name, part in {"index": index, "sample": s, "targets": torch.tensor(targets, device=device)}.items():
         object.__setattr__(batch, name, part)
     numbers = (torch.tensor(number, device=device) for number in (loss, norm))
-    return Outcome.of(batch, 2, *numbers, torch.tensor(logits, device=device))
+    return Outcome.of(batch, 2, *numbers, torch.tensor(logits, device=device), None)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_class_is_met_where_its_logit_is_the_largest(device):
     logits = [[0.0, 1.0, -1.0], [2.0, 1.0, 0.0], [0.0, 0.0, 3.0], [0.0, 9.0, 0.0]]
     found = outcome([1, 2, 2, -1], logits, device=device)
-    assert found.read() == (1.5, 0.25, 2, 3)
-    assert found.read() == (1.5, 0.25, 2, 3)
+    assert found.read() == (1.5, 0.25, 2, 3, True)
+    assert found.read() == (1.5, 0.25, 2, 3, True)
     assert found.where == "Epoch 3, training sample 7"
     assert (found.event is None) == (device == "cpu")
 
@@ -47,12 +47,12 @@ def test_each_of_several_labels_is_met_or_not(device):
     """NaN where it is not known; a logit of 0 says no."""
     targets = [[1.0, 0.0, NAN], [0.0, 0.0, 1.0], [NAN, NAN, NAN]]
     logits = [[0.5, -0.5, 9.0], [0.0, 0.1, -0.1], [1.0, -1.0, 0.0]]
-    assert outcome(targets, logits, device=device).read() == (1.5, 0.25, 3, 5)
+    assert outcome(targets, logits, device=device).read() == (1.5, 0.25, 3, 5, True)
 
 
 @pytest.mark.parametrize(("targets", "logits"), [([-1, -1], [[1.0, 0.0]] * 2), ([[NAN] * 2], [[1.0, -1.0]])])
 def test_nothing_is_counted_where_nothing_is_known(targets, logits):
-    assert outcome(targets, logits, loss=0.0).read() == (0.0, 0.25, 0, 0)
+    assert outcome(targets, logits, loss=0.0).read() == (0.0, 0.25, 0, 0, True)
 
 
 def trainer(outcomes):
@@ -88,6 +88,22 @@ def test_what_is_not_finite_is_said_with_its_own_place(bad, said):
     assert str(caught.value).startswith(f"Epoch 3, training sample 2: {said}")
     assert "\n" not in str(caught.value)
     assert made.state.position.loss_sum == 1.5
+
+
+def test_embeddings_that_are_not_finite_are_told():
+    bad = outcome([0], [[1.0, 0.0]], index=2)
+    bad.numbers[4] = 0
+    with pytest.raises(DivergenceError, match="Epoch 3, training sample 2: The embeddings are not finite."):
+        trainer([bad])._settle()
+
+
+def test_the_loss_shown_is_that_of_steps_that_are_known():
+    made = trainer([outcome([0], [[1.0, 0.0]], loss=2.0, index=i) for i in range(5)])
+    made.state.position.batch = 5
+    made._settle(2)
+    assert made._mean_loss() == 2
+    made._settle()
+    assert made._mean_loss() == 2
 
 
 @pytest.fixture

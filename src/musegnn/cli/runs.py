@@ -31,4 +31,10 @@ def pick_device(device: str) -> str:
         raise InputError(f"--device must be cpu, cuda or auto; got {device!r}.") from error
     if wanted.type not in ("cpu", "cuda") or (wanted.type == "cuda" and not torch.cuda.is_available()):
         raise InputError(f"--device {device} is not there. `muse doctor` says what is; take --device cpu.")
+    if wanted.index is not None and wanted.type == "cuda":
+        count = torch.cuda.device_count()
+        if wanted.index >= count:
+            raise InputError(f"--device {device} is not there: the GPUs are cuda:0 to cuda:{count - 1}.")
+        # Kernels and streams are those of the current one.
+        torch.cuda.set_device(wanted)
     return device

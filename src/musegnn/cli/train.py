@@ -267,6 +267,9 @@ def _print_homes(event: dict[str, Any]) -> None:
 
 
 def _print_profile(milliseconds: dict[str, float]) -> None:
+    if not milliseconds:
+        print("\n  --profile begins behind the tenth step, and there were no more. Take --epochs.")
+        return
     print("\n  where the time of a step goes, ms")
     for part, value in milliseconds.items():
         print(f"  {part:<10}{value:>9.2f}")

@@ -66,7 +66,7 @@ def embed_graph(
     means: MeanEmbeddings | None,
     folder: Path,
     *,
-    unseen: Unseen = "zero",
+    unseen: Unseen = "mask",
     block_rows: int | None = None,
     bound: bool = False,
     keep: bool = False,

@@ -75,7 +75,7 @@ class MeanEmbeddings(nn.Module):
     def gather(
         self, node_ids: Ids, device: torch.device | str | None = None, *, check: bool = True
     ) -> Float[Tensor, "nodes dim"]:
-        """mu, the rows of M of these nodes, in float32 (float64 if M is); carries no gradient.
+        """mu, the rows of M of these nodes, in float32 (float64 if M is, M's own on a GPU); no gradient.
 
         `check` looks at the ids, for which a GPU is waited for.
         """
@@ -84,9 +84,11 @@ class MeanEmbeddings(nn.Module):
         exact = rows.dtype if rows.is_cuda else torch.promote_types(rows.dtype, torch.float32)
         return rows.to(device, exact)
 
-    def seen(self, node_ids: Ids, device: torch.device | str | None = None) -> Bool[Tensor, " nodes"]:
-        """Which of these nodes have had an embedding."""
-        return (self.count[self._places(node_ids)] > 0).to(device)
+    def seen(
+        self, node_ids: Ids, device: torch.device | str | None = None, *, check: bool = True
+    ) -> Bool[Tensor, " nodes"]:
+        """Which of these nodes have had an embedding. `check` looks at the ids."""
+        return (self.count[self._places(node_ids, check)] > 0).to(device)
 
     @torch.no_grad()
     def update(self, node_ids: Ids, Y: Float[Tensor, "nodes dim"], *, check: bool = True) -> None:

@@ -96,7 +96,7 @@ def train(
     _check_settings(settings)
     config, sizes = describe_model(model, with_samples(started.with_settings(settings), store))
     targets = check_targets(graph, labels, config.training.loss)
-    data = _Data(graph, store, targets, config, threads or default_threads(device_of(model)))
+    data = _Data(graph, store, targets, config, threads or default_threads(device_of(model)), resume)
     # Before the folder is made: what is refused leaves no run behind.
     config, num_outputs = _checked(data, model, config, is_described=sizes is not None)
     loss = _loss(data, config, num_outputs, device_of(model))
@@ -142,6 +142,7 @@ class _Data:
     targets: np.ndarray
     config: Config
     threads: int
+    is_resumed: bool
     _features: dict[torch.device, Features] = field(default_factory=dict)
 
     def loader(self, split: str, device: torch.device) -> Loader | None:
@@ -149,7 +150,10 @@ class _Data:
         if split not in self.store or not len(self.store[split]):
             return None
         if self.graph.features is not None and device not in self._features:
-            self._features[device] = Features(self.graph.features, self.config.training.features_home, device)
+            home = self.config.training.features_home
+            # A run may go on without the GPU that it began with.
+            is_elsewhere = self.is_resumed and home == "device" and device.type == "cpu"
+            self._features[device] = Features(self.graph.features, "disk" if is_elsewhere else home, device)
         return Loader(
             self.store[split],
             self.graph,

@@ -42,11 +42,11 @@ class Features:
         """Rows as they are stored, in memory that the device can read by itself; None if it has them."""
         if isinstance(self._table, Tensor):
             return None
-        rows = np.empty((len(node_ids), self._table.shape[1]), dtype=self._table.dtype)
+        shape, is_cuda = (len(node_ids), self._table.shape[1]), self.device.type == "cuda"
+        rows = torch.empty(shape, dtype=_torch_dtype(self._table), pin_memory=is_cuda)
         # `take` lets other threads run while the disk is read.
-        np.take(self._table, node_ids, axis=0, out=rows, mode="clip")
-        tensor = torch.from_numpy(rows)
-        return tensor.pin_memory() if self.device.type == "cuda" else tensor
+        np.take(self._table, node_ids, axis=0, out=rows.numpy(), mode="clip")
+        return rows
 
     def rows(self, read: Tensor | None, node_ids: Integer[Tensor, " nodes"]) -> Float[Tensor, "nodes in_dim"]:
         """The same rows on the device, in float32."""

@@ -2,7 +2,7 @@
 
 config.toml    every setting
 run.json       graph and samples: where they lie, their digests
-events.jsonl   one JSON object a line: start, epoch, end
+events.jsonl   one JSON object a line: start, profile, epoch, end
 checkpoint/    state (to go on from) and best (to predict with)
 trace.json     of some steps, if asked for
 result.json    written last: a run without it is not finished

@@ -26,12 +26,13 @@ def gather_means(
         return None, None
     # Where M is, so that no ids travel.
     ids = batch.sample.node_ids if means.M.device.type == "cpu" else batch.node_ids
-    mu = means.gather(ids, device, check=means.M.device.type == "cpu")
-    return mu, means.seen(ids, device) if unseen == "mask" else None
+    check = means.M.device.type == "cpu"
+    mu = means.gather(ids, device, check=check)
+    return mu, means.seen(ids, device, check=check) if unseen == "mask" else None
 
 
 def update_means(means: MeanEmbeddings, batch: Batch, Y: Rows) -> None:
-    """M and c (eq. 9); the nodes of a sample differ, and on a GPU the loss tells of NaN."""
+    """M and c (eq. 9); the nodes of a sample differ, and on a GPU the step's outcome tells of NaN."""
     if means.M.device.type == "cpu":
         means.update(batch.sample.node_ids, Y)
     else:

@@ -76,6 +76,7 @@ class Trainer:
                     self._end_epoch()
         position.is_done = True
         self.save()
+        self._end_profile()
 
     def _epoch(self) -> None:
         """One pass over all samples, from the batch on where the state is."""
@@ -86,6 +87,8 @@ class Trainer:
         label = f"Epoch {position.epoch + 1}/{self.config.training.epochs}"
         with progress(label, total, unit="samples", done=position.batch) as advance:
             before_batch = self.train.waited
+            if self.profile is not None:
+                self.profile.begin_epoch()
             for batch in self.train.batches(order[position.batch :]):
                 self.step(batch)
                 self._look_at_profile(self.train.waited - before_batch)
@@ -136,7 +139,7 @@ class Trainer:
                     self.undo.note(position.step, batch.sample.node_ids)
                 update_means(state.means, batch, Y)
                 self._mark("M")
-        self._outcomes.append(Outcome.of(batch, position.epoch, loss.detach(), norm, logits.detach()))
+        self._outcomes.append(Outcome.of(batch, position.epoch, loss.detach(), norm, logits.detach(), Y))
         position.step += 1
         self._settle(_AHEAD if logits.device.type == "cuda" else 0)
 
@@ -153,7 +156,11 @@ class Trainer:
             self.profile.add("copy", copying)
         self.profile.end_step()
         if self.profile.is_done:
-            self.listen(self.folder.log("profile", milliseconds=self.profile.split()))
+            self._end_profile()
+
+    def _end_profile(self) -> None:
+        if self.profile is not None:
+            self.listen(self.folder.log("profile", milliseconds=self.profile.end()))
             self.profile = None
 
     def _settle(self, left: int = 0) -> None:
@@ -162,11 +169,13 @@ class Trainer:
         while len(self._outcomes) > left:
             outcome = self._outcomes.popleft()
             with _told_divergence(outcome.where):
-                loss, norm, num_correct, num_labeled = outcome.read()
+                loss, norm, num_correct, num_labeled, is_finite = outcome.read()
                 if not math.isfinite(loss):
                     raise DivergenceError(f"The loss is {loss}. Take a smaller lr (--set lr=...), or clip.")
                 if not math.isfinite(norm):
                     raise DivergenceError(f"The gradient is {norm}. Take a smaller lr (--set lr=...).")
+                if not is_finite:
+                    raise DivergenceError("The embeddings are not finite. Scale the features down.")
             position.loss_sum += loss
             position.num_labeled += int(num_labeled)
             position.num_correct += int(num_correct)
@@ -252,7 +261,8 @@ class Trainer:
         )
 
     def _mean_loss(self) -> float:
-        return self.state.position.loss_sum / max(self.state.position.batch, 1)
+        # Of the last few steps nothing is known yet.
+        return self.state.position.loss_sum / max(self.state.position.batch - len(self._outcomes), 1)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def timer() -> torch.cuda.Event:
 
 
 class Profile:
-    """Told of each part's end by `mark`, of each step's by `end_step`; `split` is there when it `is_done`.
+    """Told of each part's end by `mark`, of each step's by `end_step`, until it `is_done`.
 
     On a GPU a part is the time between two marks on its stream, in which it may also wait for the next call.
     """
@@ -32,7 +32,7 @@ class Profile:
         self._seconds: dict[str, float] = defaultdict(float)
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._is_cuda else [])]
         self._profile = profile(activities=activities)
-        self._began = 0.0
+        self._last = 0.0
 
     @property
     def is_done(self) -> bool:
@@ -60,19 +60,26 @@ class Profile:
         if self.is_running:
             self._seconds[part] += seconds
 
+    def begin_epoch(self) -> None:
+        """What came before, such as validation, belongs to no step."""
+        self._last = time.perf_counter()
+
     def end_step(self) -> None:
         """One step more."""
+        now = time.perf_counter()
+        self.add("step", now - self._last)
+        self._last = now
         self._steps += 1
         if self._steps == WARM_UP:
             self._profile.start()
-            self._began = time.perf_counter()
-        if self.is_done:
-            self._end()
 
-    def _end(self) -> None:
+    def end(self) -> dict[str, float]:
+        """Milliseconds of a step, part by part, and `step`, from one to the next; empty of too few steps."""
+        count = self._steps - WARM_UP
+        if count <= 0:
+            return {}
         if self._is_cuda:
             torch.cuda.synchronize()
-        self._seconds["step"] = time.perf_counter() - self._began
         self._profile.stop()
         self._profile.export_chrome_trace(str(self._trace))
         for (_, before), (part, after) in zip(self._marks, self._marks[1:], strict=False):
@@ -82,8 +89,5 @@ class Profile:
                 self._seconds[part] += after - before
             elif isinstance(before, torch.cuda.Event) and isinstance(after, torch.cuda.Event):
                 self._seconds[part] += before.elapsed_time(after) / 1e3
-
-    def split(self) -> dict[str, float]:
-        """Milliseconds of a step, part by part, and `step`, from one to the next."""
         names = [*(part for part in PARTS if part in self._seconds), "step"]
-        return {part: round(1e3 * self._seconds[part] / STEPS, 3) for part in names}
+        return {part: round(1e3 * self._seconds[part] / count, 3) for part in names}

@@ -15,7 +15,6 @@ from musegnn.errors import DivergenceError, InputError
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.backward import Focus, Fused, Recomputed
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen, Subgraph
-from musegnn.unfolding.kernel import GpuKernel
 from musegnn.unfolding.penalty import Rows
 from musegnn.unfolding.subgraph import as_sample
 
@@ -125,11 +124,12 @@ def unfold_seeds(
 
     Args:
         keeps_all: Return all rows of Y beside the seeds', without a gradient, as M needs them.
-        check: Look for NaN and inf. Each look waits until the GPU has done its work.
+        check: Look for NaN and inf, and watch the energy where alpha is not known to descend. Each look waits
+            until the GPU has done its work.
     """
     if check:
         _check(Z, steps, energy, mu=mu, init=None, seen=seen)
-    descent = _Descent(Z, as_sample(sample, len(Z)), energy, steps, alpha, mu, None, seen)
+    descent = _Descent(Z, as_sample(sample, len(Z)), energy, steps, alpha, mu, None, seen, watch=check)
     seeds, Y = descent.run_seeds(Focus(sample.num_seeds, keeps_all))
     if check:
         descent.check(seeds if Y is None else Y)
@@ -149,18 +149,19 @@ class _Descent:
         mu: Rows | None,
         init: Rows | None,
         seen: Seen | None,
+        *,
+        watch: bool = True,
     ) -> None:
         exact = torch.promote_types(Z.dtype, torch.float32)
         like = Z.new_empty((), dtype=exact).expand(Z.shape)
         self.energy, self.sample, self.steps, self.alpha, self.seen = energy, sample, steps, alpha, seen
         self.problem = energy.on(sample, mu, seen, like=like, alpha=alpha)
         self.kernel = self.problem.fused()
-        # Kernels of the GPU add up bfloat16 in float32 themselves.
-        if not (isinstance(self.kernel, GpuKernel) and Z.dtype == torch.bfloat16):
+        if self.kernel is None or Z.dtype not in self.kernel.dtypes:
             Z, mu, init = Z.to(exact), _to(mu, exact), _to(init, exact)
         self.Z, self.mu, self.init = Z, mu, init
         self.start = Z if init is None else init
-        self.energies: list[float] | None = None if self.problem.is_proven else []
+        self.energies: list[float] | None = [] if watch and not self.problem.is_proven else None
 
     def run(self, observer: "_Observer | None" = None) -> Rows:
         """Y^K."""

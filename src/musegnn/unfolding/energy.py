@@ -242,11 +242,12 @@ class Smoothness(AbstractProblem):
             return chosen, chosen / (1 + lambda_ * self._degree), True
         if self.energy.precondition == "jacobi":
             diagonal = self._diagonal.detach()
-            # D + A >= 0, so that H <= 2 h - (1 + gamma), and P H <= 1 + share; its mean eigenvalue is 1.
+            if alpha == "auto":
+                return 1.0, 1 / diagonal, True
+            # D + A >= 0, so that H <= 2 h - (1 + gamma), and P H <= 1 + share < 2; its mean eigenvalue is 1.
             share = float((lambda_ * self._loop / diagonal).max()) if len(diagonal) else 0.0
-            chosen = 1.0 if alpha == "auto" else _inside(alpha, 2.0, self.energy)
-            # share < 1, but may be rounded to 1.
-            return chosen, chosen / diagonal, alpha == "auto" or chosen < 2 / (1 + share)
+            chosen = _inside(alpha, 2.0, self.energy)
+            return chosen, chosen / diagonal, chosen < 2 / (1 + share)
         if alpha != "auto":
             theta, _ = self.sample.spectrum(self.energy.laplacian)
             chosen = _inside(alpha, 2 / (self.tau + lambda_ * theta), self.energy)

@@ -28,6 +28,8 @@ class Kernel(Protocol):
     else sees: a kernel may keep it in a form of its own.
     """
 
+    dtypes: frozenset[torch.dtype]
+    """That rows may be kept in; sums are exact enough whichever it is."""
     gamma: float | Tensor
     """The weight of mu in B = Z + gamma mu."""
 
@@ -91,6 +93,8 @@ def _take(size: int) -> UInt8[np.ndarray, " bytes"]:
 
 class CpuKernel:
     """The kernels of `musegnn.ops`, on one sample."""
+
+    dtypes = frozenset({torch.float32, torch.float64})
 
     def __init__(self, sample: Sample, step: ops.Step, clip: ops.Clip, gamma: float | Tensor) -> None:
         self.sample, self.step, self.clip, self.gamma = sample, step, clip, gamma
@@ -173,7 +177,9 @@ class CpuKernel:
 
 
 class GpuKernel:
-    """The kernels of `musegnn.ops.descend.triton`; rows in bfloat16, float32 or float64."""
+    """The kernels of `musegnn.ops.descend.triton`."""
+
+    dtypes = frozenset({torch.bfloat16, torch.float32, torch.float64})
 
     def __init__(
         self,
