@@ -66,7 +66,7 @@ def embed_graph(
     means: MeanEmbeddings | None,
     folder: Path,
     *,
-    unseen: Unseen = "mask",
+    unseen: Unseen = "zero",
     block_rows: int | None = None,
     bound: bool = False,
     keep: bool = False,
