@@ -284,3 +284,10 @@ def test_a_mistake_does_not_wait_for_torch(place, capsys, monkeypatch, arguments
     monkeypatch.setitem(sys.modules, "torch", None)
     assert main(arguments) == 2
     assert "nosuch" in capsys.readouterr().err or "gama" in arguments[-1]
+
+
+def test_features_on_a_gpu_that_is_not_there_are_refused_at_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "debian", "--device", "cpu", "--set", "features_home=device"]) == 2
+    assert "features_home=device needs a GPU" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

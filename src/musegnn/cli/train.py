@@ -130,6 +130,8 @@ def _begin(
 
     # Import and sampling may take hours: what is in the way is told before.
     execution = execution.checked()
+    if config.training.features_home == "device" and execution.device == "cpu":
+        raise InputError("features_home=device needs a GPU, got --device cpu. Take host, disk or auto.")
     if (folder / "run.json").exists():
         RunFolder(folder).check_free(overwrite)
     print(f"Training {config.name}" + (f": {config.about}" if config.about else ""))
