@@ -79,6 +79,14 @@ def refused(*words, **how):
     assert files(how["folder"]) == before
 
 
+def reads_the_same(damaged, whole):
+    """The last of 17 digits of a number may be another, and the number the same."""
+    try:
+        return json.loads(damaged) == json.loads(whole)
+    except ValueError:
+        return False
+
+
 def test_any_damaged_byte_of_a_checkpoint_is_found(run):
     folder = run / "checkpoint"
     names = [f"{name}{end}" for name in ("state", "best") for end in (".json", "-*.safetensors")]
@@ -89,6 +97,8 @@ def test_any_damaged_byte_of_a_checkpoint_is_found(run):
                 whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :],
                 whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :],
             ):
+                if path.suffix == ".json" and reads_the_same(damaged, whole):
+                    continue
                 path.write_bytes(damaged)
                 with pytest.raises(StoreError) as caught:
                     checkpoint.load(folder, name)
