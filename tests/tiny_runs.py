@@ -7,8 +7,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
-import torch
 
 import musegnn
 from musegnn.training.building import build_model
@@ -19,15 +17,6 @@ SETTINGS = {
     **{"batch_size": 20, "fanouts": [4, 3], "epochs": 2, "lr": 0.02},
 }
 TIMES = {"seconds", "peak_rss_mb"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """On so few numbers, threads of torch wait for each other most of the time. Import it to have it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def tiny_graph(num_nodes=150, *, seed=0, dim=6, **parts):

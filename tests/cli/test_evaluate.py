@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import musegnn
+from machine import one_thread as one_thread
 from musegnn.cli.main import main
 from tiny_runs import bytes_of, strict_json, tiny_graph, tiny_run
-from tiny_runs import one_thread as one_thread
 
 
 @pytest.fixture(scope="module")

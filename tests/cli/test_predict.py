@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import musegnn
+from machine import one_thread as one_thread
 from musegnn import recipes
 from musegnn.cli.main import main
 from musegnn.cli.predict import _plan
 from musegnn.inference.tables import PredictionWriter
 from musegnn.training.config import Config
 from tiny_runs import interrupted, tiny_graph, tiny_run
-from tiny_runs import one_thread as one_thread
 
 
 @pytest.fixture(scope="module")

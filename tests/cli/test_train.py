@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import musegnn
+from machine import one_thread as one_thread
 from musegnn import Graph, ShadowKHop
 from musegnn.cli.main import main
 from musegnn.training.config import Config
 from musegnn.training.folder import RunFolder
 from musegnn.training.loop import Trainer
 from tiny_runs import TIMES, bytes_of, flags, interrupted, strict_json, tiny_graph
-from tiny_runs import one_thread as one_thread
 
 SHORT = [*flags(epochs=1), "--device", "cpu"]
 

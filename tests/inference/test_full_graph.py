@@ -16,20 +16,13 @@ import torch
 from torch import nn
 
 import musegnn
+from machine import one_thread as one_thread
 from musegnn import Energy, Graph, MeanEmbeddings, MuseGNN
 from musegnn.errors import DivergenceError, StoreError
 from musegnn.inference import full, scratch
 from musegnn.inference.full import embed_graph, scores_of
 
 N, IN, DIM, OUT = 31, 5, 7, 3
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def graph_of(dtype=np.float32, seed=0, n=N) -> Graph:

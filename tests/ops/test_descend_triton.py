@@ -6,7 +6,6 @@ in float32, and rounded once, by the interpreter towards zero.
 # The symbols of the room: X, B, V.
 # ruff: noqa: N806
 
-import os
 from itertools import product
 
 import numpy as np
@@ -16,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_descend import CLIPS, GRAPHS, ODD_CLIPS, Case, exact_case, graph, hub_among_leaves, random_case
 
+from machine import DEVICE, needs_kernels, only_on_a_gpu
 from musegnn.ops import Clip, Step
 from musegnn.ops.descend import plan, reference
 from strategies import Csr, csrs
@@ -23,12 +23,7 @@ from strategies import Csr, csrs
 pytest.importorskip("triton")
 from musegnn.ops.descend import triton
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-pytestmark = pytest.mark.skipif(
-    DEVICE.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1",
-    reason="needs a GPU or the interpreter",
-)
-only_on_a_gpu = pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a GPU")
+pytestmark = needs_kernels
 WIDTHS = [1, 7, 8, 13, 65]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from machine import DEVICE, needs_kernels
 from musegnn.ops.move_means import reference
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+pytest.importorskip("triton")
+pytestmark = needs_kernels
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.9, 1.0])

@@ -5,6 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import musegnn
+from machine import one_thread as one_thread
 from musegnn import Graph, InputError, SampleStore, ShadowKHop, UniformInduced
 from musegnn.errors import StoreError
 from musegnn.recipes import load
@@ -12,7 +13,6 @@ from musegnn.recipes.finding import find
 from musegnn.recipes.pipeline import prepare
 from musegnn.training.config import Config
 from tiny_runs import SETTINGS, tiny_graph
-from tiny_runs import one_thread as one_thread
 
 
 def write_raw(folder, seed=0):

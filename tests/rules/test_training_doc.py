@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from machine import one_thread as one_thread
 from musegnn.cli.main import main
 from musegnn.training.config import settings_of_tables
-from tiny_runs import one_thread as one_thread
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/training.md").read_text()

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import musegnn
+from machine import one_thread as one_thread
 from musegnn import Draws, FullKHop, InputError, UniformInduced
 from musegnn.runs import evaluation
 from musegnn.training.metrics import ScoreBook
 from tiny_runs import bytes_of, tiny_graph, tiny_run, train_on
-from tiny_runs import one_thread as one_thread
 
 HOWS = ("stored", "online", "hops", "full")
 KINDS = {"means": {}, "mask": {"unseen": "mask", "fanouts": [1]}, "plain": {"gamma": 0.0, "prox": "none"}}

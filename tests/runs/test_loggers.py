@@ -8,10 +8,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from machine import one_thread as one_thread
 from musegnn.cli.main import main
 from musegnn.training.loop import Trainer
 from tiny_runs import flags, tiny_graph
-from tiny_runs import one_thread as one_thread
 
 
 @pytest.fixture(autouse=True)

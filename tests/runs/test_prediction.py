@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import musegnn
+from machine import one_thread as one_thread
 from musegnn import Draws, FullKHop, Graph, InputError, ShadowKHop, UniformInduced
 from musegnn.runs.evaluation import evaluate_split
 from musegnn.runs.prediction import Predictor
 from tiny_runs import bytes_of, tiny_graph, tiny_run, train_on
-from tiny_runs import one_thread as one_thread
 
 FIELDS = ("nodes", "classes", "probabilities", "error_bounds")
 ASKED = [140, 3, 77, 3, 0, 149, *range(20, 60), 77]

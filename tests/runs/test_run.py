@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import musegnn
+from machine import one_thread as one_thread
 from musegnn import Energy, Graph, InputError, MuseGNN, SampleStore, ShadowKHop
 from musegnn.errors import StoreError
 from musegnn.means.undo import UndoLog
 from musegnn.training import checkpoint
 from tiny_runs import SETTINGS, strict_json, tiny_graph, tiny_run, train_on
-from tiny_runs import one_thread as one_thread
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import scipy.sparse.linalg
 import torch
 
 import musegnn
+from machine import one_thread as one_thread
 from musegnn import Draws, Energy, MeanEmbeddings, ShadowKHop, solve, unfold
 from musegnn.errors import DivergenceError, InputError
 
@@ -65,15 +66,6 @@ CONDITIONS = {
     "RandomWalk": (musegnn.RandomWalk(), 2.722, 2654),
     "Cluster": (musegnn.Cluster(parts=20), 2.668, 2176),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Steps of a millisecond are slower on threads that others want too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @cache

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import oracles
+from machine import one_thread as one_thread
 from musegnn import Draws, Energy, FullKHop, Graph, solve, unfold
 
 LAMBDA = 1.0
@@ -22,15 +23,6 @@ HEXAGON = cycle(0, 1, 2, 3, 4, 5)
 DECALIN = [*cycle(0, 1, 2, 3, 4, 5), (5, 6), (6, 7), (7, 8), (8, 9), (9, 0)]
 BICYCLOPENTYL = cycle(0, 1, 2, 3, 4) + cycle(5, 6, 7, 8, 9) + [(0, 5)]
 PAIRS = {"hexagon": (TRIANGLES, HEXAGON), "decalin": (DECALIN, BICYCLOPENTYL)}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Steps of a millisecond are slower on threads that others want too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(params=PAIRS)

@@ -8,21 +8,13 @@ import pytest
 import torch
 
 import oracles
+from machine import one_thread as one_thread
 from musegnn import Draws, Energy, Graph, Sample, UniformInduced, alternate, consensus, solve, unfold
 from musegnn.errors import InputError
 
 LAMBDA = 1.5
 LAPLACIANS = ["normalized", "combinatorial"]
 NUM_NODES = 24
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Steps of a millisecond are slower on threads that others want too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Case(NamedTuple):

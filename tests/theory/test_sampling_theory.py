@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import oracles
+from machine import one_thread as one_thread
 from musegnn import L1, Draws, Energy, Graph, UniformInduced
 
 LAMBDA = 2.0
@@ -17,15 +18,6 @@ NUM_NODES = 1500
 NUM_SAMPLES = 600
 DEVIATION = 0.02
 """What the Monte Carlo mean must be able to tell from zero."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Steps of a millisecond are slower on threads that others want too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Case(NamedTuple):

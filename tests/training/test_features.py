@@ -7,13 +7,13 @@ import small_runs
 import torch
 
 import musegnn
+from machine import only_on_a_gpu
 from musegnn.errors import InputError
 from musegnn.training import features
 from musegnn.training.features import Features, choose_home, fits
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
-only_on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 IDS = np.array([5, 0, 5, 19, 7, 19], dtype=np.int32)
 DTYPES = ["f2", "f4", "f8", "i1", "u1", "i8"]
 

@@ -10,6 +10,7 @@ import small_runs
 import torch
 
 import musegnn
+from machine import only_on_a_gpu
 from musegnn.errors import DivergenceError
 from musegnn.training import checkpoint, forward
 from musegnn.training.batches import Batch
@@ -18,7 +19,6 @@ from musegnn.training.outcome import Outcome
 from musegnn.training.schedule import epoch_order
 from musegnn.training.state import Position
 
-only_on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=only_on_a_gpu)]
 NAN = math.nan
 

@@ -1,12 +1,3 @@
 """One thread: the matrices are small, and the tests already share the cores."""
 
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+from machine import one_thread as one_thread

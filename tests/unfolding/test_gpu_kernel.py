@@ -3,7 +3,6 @@
 On a GPU where there is one, else in Triton's interpreter.
 """
 
-import os
 from functools import cache
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 from test_unfold import energy_of, some_rows
 
 import musegnn
+from machine import DEVICE, needs_kernels, only_on_a_gpu
 from musegnn import Energy, Sample, ops, unfold
 from musegnn.unfolding.backward import Focus, Fused
 from musegnn.unfolding.descent import unfold_seeds
@@ -22,12 +22,7 @@ from musegnn.unfolding.resident import levels_of, prepared, resident
 pytest.importorskip("triton")
 from musegnn.ops.descend import triton
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-pytestmark = pytest.mark.skipif(
-    DEVICE.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1",
-    reason="needs a GPU or the interpreter",
-)
-only_on_a_gpu = pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a GPU")
+pytestmark = needs_kernels
 CLOSE = {"rtol": 0, "atol": 1e-13}
 FOCUSES = {"all": None, "seeds": Focus(2, keeps_all=False), "seeds and all": Focus(2, keeps_all=True)}
 MEANS = {"no means": 0.0, "means": 0.4, "some means": None}

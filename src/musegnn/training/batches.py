@@ -20,7 +20,7 @@ from musegnn.sampling.record import Sample
 from musegnn.sampling.sequence import Samples
 from musegnn.training.features import Features
 from musegnn.training.profile import timer
-from musegnn.unfolding.resident import Resident, keep, levels_of, prepared
+from musegnn.unfolding.resident import Resident, keep, prepared
 
 AHEAD = 4
 """Batches in memory beside the one that is worked on, or two for each thread if that is more."""
@@ -140,7 +140,6 @@ class Loader:
             num_seeds=stored.num_seeds,
             bounds=np.array(stored.bounds),
         )
-        levels_of(sample)
         targets = _targets(self.targets, sample.seeds)
         is_cuda = self.device.type == "cuda"
         return _Read(

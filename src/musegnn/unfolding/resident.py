@@ -28,21 +28,25 @@ class Resident(NamedTuple):
 
     csr: "Csr"
     levels: UInt8[Tensor, " nodes"]
-    degree: Int64[Tensor, " nodes"]
+
+    @property
+    def degree(self) -> Int64[Tensor, " nodes"]:
+        """Neighbors of each node."""
+        return self.csr.indptr.diff()
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> "Resident":
         """A copy there."""
         csr = self.csr.to(device, non_blocking=non_blocking)
         levels = self.levels.to(device, non_blocking=non_blocking)
-        return Resident(csr, levels, csr.indptr.diff())
+        return Resident(csr, levels)
 
     def pin_memory(self) -> "Resident":
         """A copy that a device can read by itself."""
-        return Resident(self.csr.pin_memory(), self.levels.pin_memory(), self.degree)
+        return Resident(self.csr.pin_memory(), self.levels.pin_memory())
 
     def tensors(self) -> list[Tensor]:
         """All of it."""
-        return [*self.csr, self.levels, self.degree]
+        return [*self.csr, self.levels]
 
 
 def levels_of(sample: Sample) -> Levels:
@@ -59,8 +63,7 @@ def prepared(sample: Sample) -> Resident:
     """What a device will need, on the CPU."""
     from musegnn.ops.descend.triton import cut_rows
 
-    csr = cut_rows(sample.indptr, sample.indices)
-    return Resident(csr, torch.from_numpy(levels_of(sample)), csr.indptr.diff())
+    return Resident(cut_rows(sample.indptr, sample.indices), torch.from_numpy(levels_of(sample)))
 
 
 def keep(sample: Sample, resident: Resident) -> None:

@@ -1,0 +1,22 @@
+"""What the tests run on: a GPU if there is one, and one thread of torch where matrices are small."""
+
+import os
+
+import pytest
+import torch
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+only_on_a_gpu = pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a GPU")
+needs_kernels = pytest.mark.skipif(
+    DEVICE.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1",
+    reason="needs a GPU or the interpreter",
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """On so few numbers, threads of torch wait for each other most of the time. Import it to have it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
