@@ -128,6 +128,14 @@ def test_a_step_size_for_each_row(precondition):
     check(energy_of(precondition=precondition), 2, FOCUSES["seeds"])
 
 
+@pytest.mark.parametrize("focus", FOCUSES.values(), ids=FOCUSES)
+@pytest.mark.usefixtures("poisoned")
+def test_a_few_columns_at_a_time(monkeypatch, focus):
+    monkeypatch.setattr(GpuKernel, "row_bytes", 64)
+    """Nine are eight and one."""
+    check(Energy(1.3, 0.4), 3, focus, starts_at_Z=focus is None)
+
+
 @pytest.mark.usefixtures("poisoned")
 def test_the_watched_energies_are_the_same():
     check(energy_of(penalty="nonnegative_l1"), 2, None, watch=True)

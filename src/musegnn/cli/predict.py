@@ -22,6 +22,7 @@ def predict(
     nodes: Annotated[
         str,
         typer.Option(
+            "--nodes",
             help="all, a split (train, valid, test, none), a file of ids or names, one id, or one name.",
             metavar="NODES",
         ),

@@ -12,8 +12,8 @@ from musegnn.models import MuseGNN
 from musegnn.training.batches import Batch
 from musegnn.unfolding import Trace, unfold
 from musegnn.unfolding.contract import Seen
-from musegnn.unfolding.descent import SeedRows, unfold_seeds
-from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.descent import unfold_seeds
+from musegnn.unfolding.penalty import Rows, SeedRows
 
 Unseen = Literal["zero", "mask"]
 

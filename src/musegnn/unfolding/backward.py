@@ -8,7 +8,7 @@ Everywhere else (other penalties, learned lambda or gamma, other energies) every
 are computed again, and autograd goes back through one step at a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -18,8 +18,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from musegnn.unfolding.contract import AbstractProblem
-from musegnn.unfolding.kernel import Kernel, set_target
-from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.kernel import Kernel, Mask, set_target
+from musegnn.unfolding.penalty import Rows, SeedRows
 
 Observe = Callable[[int, Rows, Rows], None]
 """Told of each step: its number, where it started, where it led."""
@@ -36,7 +36,7 @@ class Focus(NamedTuple):
 
 
 class Fused(Function):
-    """K fused steps; K masks are kept."""
+    """K fused steps; K masks are kept. Columns do not know of each other: a few at a time go all the way."""
 
     @staticmethod
     def forward(
@@ -54,77 +54,134 @@ class Fused(Function):
 
         With a focus, the seeds' rows of Y, and then Y without a gradient, or None.
         """
-        Z = Z.contiguous()
-        U, result, masks = Z if start is None else start.contiguous(), kernel.empty(Z), []
-        wants_gradient = any(ctx.needs_input_grad)
+        Z, ctx.starts_at_Z = Z.contiguous(), start is None
+        start = Z if start is None else start.contiguous()
         has_means = mu is not None and not (isinstance(kernel.gamma, float) and kernel.gamma == 0)
         is_short = focus is not None and not focus.keeps_all
         is_seen = observe is not None or energies is not None
-        with kernel.spare(Z, 1 + has_means) as (other, *room):
-            B = room[0] if has_means else Z
-            if has_means:
-                assert mu is not None
-                set_target(kernel, Z, mu, B)
-            for k in range(steps, 0, -1):
-                # The last step writes the result.
-                Y = result if k % 2 else other
-                mask = kernel.mask(U) if wants_gradient else None
-                limit = k - 1 if is_short else None
-                between = (not is_seen and k < steps, not is_seen and k > 1)
-                watch = energies is not None
-                energy = kernel.descend(U, B, Y, mask, watch=watch, limit=limit, between=between)
-                if energies is not None:
-                    energies.append(energy)
-                if observe is not None:
-                    observe(steps - k + 1, U, Y)
-                if mask is not None:
-                    masks.append(mask)
-                U = Y
-            if energies is not None:
-                energies.append(kernel.descend(U, B, other, None, watch=True))
+        walk = _Walk(kernel, steps, is_short, any(ctx.needs_input_grad), observe, energies)
+        blocks = _blocks(Z, None if is_seen else kernel.row_bytes)
+        result, masks = kernel.empty(Z[: focus.num_seeds] if focus is not None and is_short else Z), []
+        with kernel.spare(Z[:, blocks[0]], 1 + has_means + is_short) as spare:
+            for block in blocks:
+                other, *room = _as_wide(spare, block)
+                B, Y = Z[:, block], room.pop() if is_short else result[:, block]
+                if has_means:
+                    assert mu is not None
+                    set_target(kernel, Z[:, block], mu[:, block], B := room.pop())
+                masks += walk.descend(start[:, block], B, Y, other)
+                if is_short:
+                    result[:, block] = Y[: len(result)]
         ctx.save_for_backward(*masks)
-        ctx.kernel, ctx.steps, ctx.starts_at_Z, ctx.focus = kernel, steps, start is None, focus
+        ctx.kernel, ctx.steps, ctx.focus, ctx.blocks = kernel, steps, focus, blocks
         # The shape, without the memory.
         ctx.like = Z.new_empty(()).expand(Z.shape)
-        result = result if steps else U.clone()
         if focus is None:
             return result
         # Or the gradient of what has none would be zeros, in memory.
         ctx.set_materialize_grads(False)
-        seeds = result[: focus.num_seeds].clone()
         if is_short:
-            return seeds, None
+            return result, None
         ctx.mark_non_differentiable(result)
-        return seeds, result
+        return result[: focus.num_seeds].clone(), result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """The gradients of Z, the start and mu: dB (and dY^0 if that is Z), dY^0, gamma dB."""
-        kernel, masks, focus = ctx.kernel, ctx.saved_tensors, ctx.focus
+        kernel, focus, (G, *_) = ctx.kernel, ctx.focus, grads
+        assert G is not None
         dB, dstart, dmu = kernel.empty(ctx.like).zero_(), None, None
-        with kernel.spare(dB, 2) as (V, out):
-            if focus is not None:
-                # Rows that no step has reached yet are read.
-                V[focus.num_seeds :] = 0
-                out.zero_()
-            seeds = slice(None if focus is None else focus.num_seeds)
-            assert grads[0] is not None
-            V[seeds] = grads[0]
-            if masks:
-                kernel.cut(V[seeds], masks[-1][seeds])
-            for k in range(ctx.steps, 0, -1):
-                limit = None if focus is None else ctx.steps - k + 1
-                mask = masks[k - 2] if masks and k > 1 else None
-                kernel.pull_back(V, mask, dB, out, limit=limit, between=(k < ctx.steps, k > 1))
-                V, out = out, V
-            if ctx.needs_input_grad[2]:
-                dmu = kernel.gamma * dB
-            if ctx.starts_at_Z:
-                dB += V
-            elif ctx.needs_input_grad[1]:
-                dstart = V.clone()
+        if ctx.needs_input_grad[1]:
+            dstart = kernel.empty(ctx.like)
+        if ctx.needs_input_grad[2]:
+            dmu = kernel.empty(ctx.like)
+        with kernel.spare(dB[:, ctx.blocks[0]], 2) as spare:
+            for number, block in enumerate(ctx.blocks):
+                masks, total = ctx.saved_tensors[number * ctx.steps :][: ctx.steps], dB[:, block]
+                V = _pull_back(kernel, ctx.steps, focus, G[:, block], masks, total, _as_wide(spare, block))
+                if dmu is not None:
+                    dmu[:, block] = kernel.gamma * total
+                if ctx.starts_at_Z:
+                    total += V
+                elif dstart is not None:
+                    dstart[:, block] = V
         return dB, dstart, dmu, None, None, None, None, None
+
+
+def _blocks(rows: Rows, row_bytes: int | None) -> list[slice]:
+    """The columns that go together."""
+    dim = max(rows.shape[1], 1)
+    width = dim if row_bytes is None else row_bytes // rows.element_size()
+    return [slice(first, min(first + width, dim)) for first in range(0, dim, width)]
+
+
+def _as_wide(spare: Sequence[Tensor], block: slice) -> list[Tensor]:
+    """Its first columns, as many as the block has."""
+    return [part[:, : block.stop - block.start] for part in spare]
+
+
+class _Walk(NamedTuple):
+    """K steps of some columns."""
+
+    kernel: Kernel
+    steps: int
+    is_short: bool
+    """Whether rows that the seeds do not depend on are left out."""
+    wants_masks: bool
+    observe: Observe | None
+    energies: list[float] | None
+
+    def descend(self, U: Rows, B: Rows, result: Rows, other: Rows) -> list[Mask]:
+        """From U to `result`; the masks."""
+        kernel, masks, watch = self.kernel, [], self.energies is not None
+        is_alone = self.observe is None and not watch
+        for k in range(self.steps, 0, -1):
+            # The last step writes the result.
+            Y = result if k % 2 else other
+            mask = kernel.mask(U) if self.wants_masks else None
+            limit = k - 1 if self.is_short else None
+            between = (is_alone and k < self.steps, is_alone and k > 1)
+            energy = kernel.descend(U, B, Y, mask, watch=watch, limit=limit, between=between)
+            if self.energies is not None:
+                self.energies.append(energy)
+            if self.observe is not None:
+                self.observe(self.steps - k + 1, U, Y)
+            if mask is not None:
+                masks.append(mask)
+            U = Y
+        if self.energies is not None:
+            self.energies.append(kernel.descend(U, B, other, None, watch=True))
+        if not self.steps:
+            result.copy_(U)
+        return masks
+
+
+def _pull_back(
+    kernel: Kernel,
+    steps: int,
+    focus: Focus | None,
+    G: SeedRows,
+    masks: Sequence[Mask],
+    total: Rows,
+    spare: Sequence[Rows],
+) -> Rows:
+    """From dY^K to dY^0, which is in one of the spare; `total` is dB."""
+    V, out = spare
+    if focus is not None:
+        # Rows that no step has reached yet are read.
+        V[focus.num_seeds :] = 0
+        out.zero_()
+    seeds = slice(None if focus is None else focus.num_seeds)
+    V[seeds] = G
+    if masks:
+        kernel.cut(V[seeds], masks[-1][seeds])
+    for k in range(steps, 0, -1):
+        limit = None if focus is None else steps - k + 1
+        mask = masks[k - 2] if masks and k > 1 else None
+        kernel.pull_back(V, mask, total, out, limit=limit, between=(k < steps, k > 1))
+        V, out = out, V
+    return V
 
 
 class Recomputed(Function):

@@ -8,17 +8,15 @@ from numbers import Integral
 from typing import Literal, overload
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
 from musegnn.errors import DivergenceError, InputError
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.backward import Focus, Fused, Recomputed
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen, Subgraph
-from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.penalty import Rows, SeedRows
 from musegnn.unfolding.subgraph import as_sample
-
-SeedRows = Float[Tensor, "seeds dim"]
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,14 @@ class Kernel(Protocol):
     """That rows may be kept in; sums are exact enough whichever it is."""
     gamma: float | Tensor
     """The weight of mu in B = Z + gamma mu."""
+    row_bytes: int | None
+    """Of the columns that go through all K steps together, or None: all. Fewer take less memory."""
 
     def empty(self, like: Rows) -> Rows:
         """Memory for rows."""
 
     def spare(self, like: Rows, count: int) -> AbstractContextManager[list[Rows]]:
-        """Memory for rows, one or two times, until the context ends."""
+        """Memory for rows, a few times, until the context ends."""
 
     def mask(self, like: Rows) -> Mask | None:
         """Memory for a bit of each entry; None if the step is linear."""
@@ -95,6 +97,7 @@ class CpuKernel:
     """The kernels of `musegnn.ops`, on one sample."""
 
     dtypes = frozenset({torch.float32, torch.float64})
+    row_bytes: int | None = None
 
     def __init__(self, sample: Sample, step: ops.Step, clip: ops.Clip, gamma: float | Tensor) -> None:
         self.sample, self.step, self.clip, self.gamma = sample, step, clip, gamma
@@ -180,6 +183,7 @@ class GpuKernel:
     """The kernels of `musegnn.ops.descend.triton`."""
 
     dtypes = frozenset({torch.bfloat16, torch.float32, torch.float64})
+    row_bytes: int | None = 512
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from musegnn.errors import InputError
 from musegnn.ops import Clip
 
 Rows = Float[Tensor, "nodes dim"]
+SeedRows = Float[Tensor, "seeds dim"]
 Scalar = Float[Tensor, ""]
 Step = float | Float[Tensor, "nodes 1"]
 """The step of a prox: one number, or one for each row (with a preconditioner)."""

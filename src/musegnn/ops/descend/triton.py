@@ -7,6 +7,8 @@ A mask has a bit for each entry, bit q of byte c is column 8 c + q.
 
 Between two steps rows may be kept scaled, as their neighbors will need them (`Kept`): then nobody reads a
 scale for each entry, which takes a tenth of the time.
+
+X, B, out and masks may be some columns of wider ones: a row is where its stride says.
 """
 
 from typing import Literal, NamedTuple, no_type_check
@@ -132,7 +134,8 @@ def cut(V: Rows, mask: Mask) -> None:
     n, dim = V.shape
     width, *_ = _shape(dim, V.element_size())
     if n:
-        _cut[n, triton.cdiv(dim, width)](V, mask, dim, mask.shape[1], WIDTH=width, num_warps=1)
+        strides = V.stride(0), mask.stride(0)
+        _cut[n, triton.cdiv(dim, width)](V, mask, dim, *strides, WIDTH=width, num_warps=1)
 
 
 def _run(
@@ -158,7 +161,8 @@ def _run(
     bits = X if mask is None else mask
     of, limit = (csr.hubs, 0) if levels is None else levels
     matrix = csr.indptr, csr.indices, csr.pieces, csr.hubs, num_pieces, num_hubs
-    given = *matrix, sums, *step, X, B, out, bits, of, limit, dim, num_bytes(dim)
+    strides = X.stride(0), B.stride(0), out.stride(0), bits.stride(0)
+    given = *matrix, sums, *step, X, B, out, bits, of, limit, dim, num_bytes(dim), *strides
     options = {
         "WORK": work,
         "WEIGHT": clip.weight,
@@ -187,7 +191,9 @@ def _shape(dim: int, size: int) -> tuple[int, int, int]:
 
 @triton.jit
 @no_type_check
-def _add_up(indices, inner, X, begin, end, columns, inside, dim, WORK, IS_EXACT, SCALED_X, WIDTH, AT_ONCE):
+def _add_up(
+    indices, inner, X, begin, end, columns, inside, stride, WORK, IS_EXACT, SCALED_X, WIDTH, AT_ONCE
+):  # fmt: skip
     """The sum of the neighbors' rows, each times `inner`."""
     exact: tl.constexpr = tl.float64 if IS_EXACT else tl.float32
     total = tl.zeros([WIDTH], exact)
@@ -197,7 +203,7 @@ def _add_up(indices, inner, X, begin, end, columns, inside, dim, WORK, IS_EXACT,
         # int64: 2**31 entries of a matrix are few.
         column = tl.load(indices + entry, mask=is_there, other=0).to(tl.int64)
         wanted = is_there[:, None] & inside[None, :]
-        rows = tl.load(X + column[:, None] * dim + columns[None, :], mask=wanted, other=0).to(exact)
+        rows = tl.load(X + column[:, None] * stride + columns[None, :], mask=wanted, other=0).to(exact)
         if WORK != "propagate" and not SCALED_X:
             rows *= tl.load(inner + column, mask=is_there, other=0)[:, None]
         total += tl.sum(rows, axis=0)
@@ -207,23 +213,24 @@ def _add_up(indices, inner, X, begin, end, columns, inside, dim, WORK, IS_EXACT,
 @triton.jit
 @no_type_check
 def _finish(
-    row, total, keep, outer, inner, take, X, B, out, bits, dim, num_bytes, columns, inside,
+    row, total, keep, outer, inner, take, X, B, out, bits, num_bytes, of_X, of_B, of_out, of_bits,
+    columns, inside,
     WORK, WEIGHT, LOW, HIGH, IS_EXACT, HAS_MASK, SCALED_X, SCALED_OUT, WIDTH,
 ):  # fmt: skip
     """What a row does with the sum of its neighbors."""
     exact: tl.constexpr = tl.float64 if IS_EXACT else tl.float32
-    place = row * dim + columns
     if WORK == "propagate":
         result = total
     else:
-        x = tl.load(X + place, mask=inside, other=0).to(exact)
-        b = tl.load(B + place, mask=inside, other=0).to(exact)
+        x = tl.load(X + row * of_X + columns, mask=inside, other=0).to(exact)
+        place_of_B = row * of_B + columns
+        b = tl.load(B + place_of_B, mask=inside, other=0).to(exact)
         if SCALED_X:
             x /= tl.load(inner + row)
         rate = tl.load(take + row)
         result = tl.load(keep + row) * x + tl.load(outer + row) * total
-        place_of_bits = row * num_bytes + tl.program_id(1) * (WIDTH // 8) + tl.arange(0, WIDTH // 8)
-        is_byte = tl.program_id(1) * (WIDTH // 8) + tl.arange(0, WIDTH // 8) < num_bytes
+        number = tl.program_id(1) * (WIDTH // 8) + tl.arange(0, WIDTH // 8)
+        place_of_bits, is_byte = row * of_bits + number, number < num_bytes
         if WORK == "descend":
             result += rate * b
             if WEIGHT != 0:
@@ -241,21 +248,21 @@ def _finish(
                 bit = tl.reshape(is_free.to(tl.int32), [WIDTH // 8, 8]) << tl.arange(0, 8)[None, :]
                 tl.store(bits + place_of_bits, tl.sum(bit, axis=1).to(tl.uint8), mask=is_byte)
         else:
-            tl.store(B + place, (b + rate * x).to(B.dtype.element_ty), mask=inside)
+            tl.store(B + place_of_B, (b + rate * x).to(B.dtype.element_ty), mask=inside)
             if HAS_MASK:
                 byte = tl.load(bits + place_of_bits, mask=is_byte, other=0).to(tl.int32)
                 bit = tl.reshape((byte[:, None] >> tl.arange(0, 8)[None, :]) & 1, [WIDTH])
                 result = tl.where(bit != 0, result, 0.0)
         if SCALED_OUT:
             result *= tl.load(inner + row)
-    tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + row * of_out + columns, result.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["num_pieces", "num_hubs", "limit"])
 @no_type_check
 def _rows(
     indptr, indices, pieces, hubs, num_pieces, num_hubs, sums, keep, outer, inner, take, X, B, out,
-    bits, levels, limit, dim, num_bytes,
+    bits, levels, limit, dim, num_bytes, of_X, of_B, of_out, of_bits,
     WORK: tl.constexpr, WEIGHT: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr,
     IS_EXACT: tl.constexpr, HAS_MASK: tl.constexpr, HAS_LEVELS: tl.constexpr,
     SCALED_X: tl.constexpr, SCALED_OUT: tl.constexpr,
@@ -279,13 +286,14 @@ def _rows(
         is_wanted = is_wanted & (tl.load(levels + row) <= limit)
     if is_wanted:
         total = _add_up(
-            indices, inner, X, begin, end, columns, inside, dim, WORK, IS_EXACT, SCALED_X, WIDTH, AT_ONCE
+            indices, inner, X, begin, end, columns, inside, of_X, WORK, IS_EXACT, SCALED_X, WIDTH, AT_ONCE
         )
         if is_piece:
             tl.store(sums + item * dim + columns, total, mask=inside)
         else:
             _finish(
-                row, total, keep, outer, inner, take, X, B, out, bits, dim, num_bytes, columns, inside,
+                row, total, keep, outer, inner, take, X, B, out, bits, num_bytes, of_X, of_B, of_out, of_bits,
+                columns, inside,
                 WORK, WEIGHT, LOW, HIGH, IS_EXACT, HAS_MASK, SCALED_X, SCALED_OUT, WIDTH,
             )  # fmt: skip
 
@@ -294,7 +302,7 @@ def _rows(
 @no_type_check
 def _hubs(
     indptr, indices, pieces, hubs, num_pieces, num_hubs, sums, keep, outer, inner, take, X, B, out,
-    bits, levels, limit, dim, num_bytes,
+    bits, levels, limit, dim, num_bytes, of_X, of_B, of_out, of_bits,
     WORK: tl.constexpr, WEIGHT: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr,
     IS_EXACT: tl.constexpr, HAS_MASK: tl.constexpr, HAS_LEVELS: tl.constexpr,
     SCALED_X: tl.constexpr, SCALED_OUT: tl.constexpr,
@@ -313,17 +321,18 @@ def _hubs(
         for piece in range(tl.load(hubs + num_hubs + item), tl.load(hubs + 2 * num_hubs + item)):
             total += tl.load(sums + piece * dim + columns, mask=inside, other=0)
         _finish(
-            row, total, keep, outer, inner, take, X, B, out, bits, dim, num_bytes, columns, inside,
+            row, total, keep, outer, inner, take, X, B, out, bits, num_bytes, of_X, of_B, of_out, of_bits,
+            columns, inside,
             WORK, WEIGHT, LOW, HIGH, IS_EXACT, HAS_MASK, SCALED_X, SCALED_OUT, WIDTH,
         )  # fmt: skip
 
 
 @triton.jit
 @no_type_check
-def _cut(V, bits, dim, num_bytes, WIDTH: tl.constexpr):
+def _cut(V, bits, dim, of_V, of_bits, WIDTH: tl.constexpr):
     """Zeros where the bits are."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    byte = tl.load(bits + row * num_bytes + columns // 8, mask=columns < dim, other=0).to(tl.int32)
+    byte = tl.load(bits + row * of_bits + columns // 8, mask=columns < dim, other=0).to(tl.int32)
     is_zero = ((byte >> (columns % 8)) & 1) == 0
-    tl.store(V + row * dim + columns, tl.zeros([WIDTH], V.dtype.element_ty), mask=is_zero & (columns < dim))
+    tl.store(V + row * of_V + columns, tl.zeros([WIDTH], V.dtype.element_ty), mask=is_zero & (columns < dim))
