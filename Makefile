@@ -22,7 +22,7 @@ proof: check               ## As test, with the full counts of kills and corrupt
 
 # A machine with a GPU is often bare: no .venv, no network, no plugins of pytest.
 GPU_TESTS := tests/ops/test_descend_triton.py tests/ops/test_move_means.py tests/unfolding/test_gpu_kernel.py \
-  tests/training/test_features.py tests/training/test_outcome.py \
+  tests/features/test_homes.py tests/training/test_outcome.py \
   tests/cli/test_evaluate.py::test_a_gpu_says_the_same \
   tests/inference/test_full_graph.py::test_a_model_on_another_device
 
@@ -38,12 +38,13 @@ check: $(VENV)/.dev        ## Format, lint, types, import contract.
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.dev        ## Measure again what benchmarks/ measures here (an hour, 20 GB of disk).
+bench: $(VENV)/.dev        ## Measure again what benchmarks/ measures here (two hours, 35 GB of disk).
 	$(BIN)/python benchmarks/import.py --record
 	$(BIN)/python benchmarks/synthetic.py --scale 0.01 --record
 	$(BIN)/python benchmarks/propagate.py --record
 	$(BIN)/python benchmarks/training.py epoch --record
 	$(BIN)/python benchmarks/training.py memory --record
+	for command in modes growth means; do $(BIN)/python benchmarks/features.py $$command --record || exit; done
 	for command in peers stages storage workers sizes open start plot; do \
 	  $(BIN)/python benchmarks/sampling.py $$command --record || exit; done
 

@@ -20,6 +20,7 @@ from gpu_propagate import median_ms
 from torch import Tensor, nn
 
 from musegnn import Draws, Graph, NeighborSampling, Sample, ops
+from musegnn.features.homes import Features
 from musegnn.graph.threads import in_order
 from musegnn.memory import Peak
 from musegnn.runs.run import make_means
@@ -27,7 +28,6 @@ from musegnn.sampling.sequence import Samples
 from musegnn.training.batches import Loader
 from musegnn.training.building import build_model
 from musegnn.training.config import Config
-from musegnn.training.features import Features
 from musegnn.training.folder import RunFolder
 from musegnn.training.loop import Trainer
 from musegnn.training.losses import make_loss
@@ -88,7 +88,7 @@ def ours(graph: Graph, samples: Samples, features: Features, setting: Setting, t
 def width_of(features: Features) -> int:
     """Columns."""
     node = torch.zeros(1, dtype=torch.int64, device=features.device)
-    return int(features.rows(features.read(np.zeros(1, np.int64)), node).shape[1])
+    return int(features.rows(features.read(None, 0, np.zeros(1, np.int64)), node).shape[1])
 
 
 def wait_for(device: torch.device) -> None:
@@ -129,7 +129,7 @@ def sage(
         assert graph.labels is not None
         arrays = sample.node_ids, sample.indptr, sample.indices, graph.labels[sample.seeds].astype(np.int64)
         tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
-        rows = features.read(sample.node_ids)
+        rows = features.read(None, 0, sample.node_ids)
         return sample.num_seeds, [pinned(part, device) for part in tensors], rows
 
     def move(num_seeds: int, tensors: list[Tensor], rows: Tensor | None) -> list[Tensor]:

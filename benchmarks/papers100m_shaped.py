@@ -43,10 +43,10 @@ from papers100m_parts import Ceilings, Measured, Run, Setting
 import musegnn
 from musegnn import Graph, SampleStore, ShadowKHop
 from musegnn.datasets.synthetic import PRESETS, BlockModel
+from musegnn.features.homes import Features
 from musegnn.graph.threads import default_workers
 from musegnn.memory import Peak, keep_freed_memory
 from musegnn.sampling.plan import Plan
-from musegnn.training.features import Features
 
 SHAPE = {"community_share": 1.0, "community_size": 80, "homophily": 0.64, "degree_exponent": 2.7}
 FANOUTS, BATCH_SIZE, EPOCH = [15, 10, 5], 1000, 1208
@@ -62,8 +62,8 @@ OTHERS = {768: ("MAG240M", 1_112_392), 1024: ("IGB-full", 136_000_000)}
 class Wide(Features):
     """A table with fewer rows than the graph has nodes."""
 
-    def read(self, node_ids: np.ndarray) -> torch.Tensor | None:
-        return super().read(node_ids % WIDE_ROWS)
+    def read(self, split: str | None, index: int, node_ids: np.ndarray) -> torch.Tensor | None:
+        return super().read(split, index, node_ids % WIDE_ROWS)
 
 
 class Bench:
@@ -112,7 +112,7 @@ class Bench:
             started = time.perf_counter()
             made = Features(self.graph.features, home, self.device)  # type: ignore[arg-type]
             self._features = home, made
-            print(f"features on {home}: {time.perf_counter() - started:.1f} s", flush=True)
+            print(f"features {home}: {time.perf_counter() - started:.1f} s", flush=True)
         return self._features[1]
 
     def drop_features(self) -> None:
@@ -253,7 +253,7 @@ def train(bench: Bench) -> None:
 
 
 def train_one(bench: Bench, setting: Setting) -> None:
-    features, chosen = bench.features("device" if bench.is_gpu else "disk"), bench.store["train"]
+    features, chosen = bench.features("gpu" if bench.is_gpu else "mapped"), bench.store["train"]
     data = f"{bench.data}, {setting}, K {parts.STEPS}"
     run = parts.ours(bench.graph, chosen, features, setting, bench.options.threads)
     found = bench.epoch("musegnn", data, run, bench.count(bench.options.batches))
@@ -270,7 +270,7 @@ def train_one(bench: Bench, setting: Setting) -> None:
 
 
 def sage(bench: Bench) -> None:
-    features = bench.features("device" if bench.is_gpu else "disk")
+    features = bench.features("gpu" if bench.is_gpu else "mapped")
     hidden, threads = SETTINGS[0].hidden, default_workers()
     run, draws = parts.sage(bench.graph, features, FANOUTS, hidden, threads)
     one = draws[0]
@@ -281,19 +281,19 @@ def sage(bench: Bench) -> None:
 
 def disk(bench: Bench) -> None:
     setting, seconds = SETTINGS[0], {}
-    for home in ("device", "disk", "host") if bench.is_gpu else ("disk", "host"):
-        if not bench.has_time(f"features on {home}"):
+    for home in ("gpu", "mapped", "ram") if bench.is_gpu else ("mapped", "ram"):
+        if not bench.has_time(f"features {home}"):
             return
-        where = f" ({file_system(bench.work)})" if home == "disk" else ""
-        data = f"{bench.data}, {setting}, K {parts.STEPS}, features on {home}{where}"
-        with told(f"features on {home}"):
+        where = f" ({file_system(bench.work)})" if home == "mapped" else ""
+        data = f"{bench.data}, {setting}, K {parts.STEPS}, features {home}{where}"
+        with told(f"features {home}"):
             given = bench.graph, bench.store["train"], bench.features(home), setting
             run = parts.ours(*given, bench.options.threads)
             found = bench.epoch("musegnn", data, run, min(SOME, bench.count(SOME)))
             seconds[home] = found.batch_seconds
             del run, given
-            if home != "device" and "device" in seconds:
-                ratio = seconds[home] / seconds["device"]
+            if home != "gpu" and "gpu" in seconds:
+                ratio = seconds[home] / seconds["gpu"]
                 bench.table.add("musegnn: epoch / with features on the GPU", data, ratio, "ratio of times")
 
 
@@ -312,7 +312,7 @@ def wide_one(bench: Bench, columns: int, other: str, batches: int) -> None:
     block = np.random.default_rng(0).standard_normal((1 << 14, columns), dtype=np.float32)
     for first in range(0, WIDE_ROWS if bench.is_gpu else 1 << 16, len(block)):
         table[first : first + len(block)] = block[: len(table) - first]
-    features = Wide(table, "disk", bench.device)
+    features = Wide(table, "mapped", bench.device)
     run = parts.ours(bench.graph, bench.store["train"], features, setting, threads)
     data = f"{bench.data}, {setting}, K {parts.STEPS}, {columns} float16 columns in memory"
     found = bench.epoch("musegnn", data, run, min(SOME, bench.count(SOME)))

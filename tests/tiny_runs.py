@@ -16,7 +16,7 @@ SETTINGS = {
     **{"hidden": 8, "steps": 3, "lambda_": 2.0, "gamma": 0.5, "dropout": 0.1, "skip": True},
     **{"batch_size": 20, "fanouts": [4, 3], "epochs": 2, "lr": 0.02},
 }
-TIMES = {"seconds", "peak_rss_mb"}
+TIMES = {"seconds", "peak_rss_mb", "checksum"}
 
 
 def tiny_graph(num_nodes=150, *, seed=0, dim=6, **parts):

@@ -23,6 +23,7 @@ from musegnn.sampling import sample as sample
 from musegnn.version import __version__ as __version__
 
 if typing.TYPE_CHECKING:
+    from musegnn.features import pack as pack
     from musegnn.means import MeanEmbeddings as MeanEmbeddings
     from musegnn.models import MLP as MLP
     from musegnn.models import MuseConv as MuseConv
@@ -61,6 +62,7 @@ _ROOMS = {
         ),
         *("Nonnegative", "Penalty", "Trace", "alternate", "consensus", "solve", "unfold"),
     ),
+    "musegnn.features": ("pack",),
     "musegnn.means": ("MeanEmbeddings",),
     "musegnn.models": ("MLP", "MuseConv", "MuseGNN"),
     "musegnn.runs": ("Run", "load_run", "train"),

@@ -13,6 +13,10 @@ class MissingExtraError(InputError, ImportError):
     """An optional package is needed that is not installed."""
 
 
+class RankError(RuntimeError):
+    """Another rank of the same job has failed, is stuck, or cannot be reached."""
+
+
 class DivergenceError(InputError, ArithmeticError):
     """Numbers that are not finite, or an energy that rises where it must fall."""
 

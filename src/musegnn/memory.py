@@ -70,5 +70,10 @@ def keep_freed_memory() -> None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on the CPU or on a GPU."""
-    words = ("out of memory", "can't allocate memory", "not enough memory")
+    words = (
+        "out of memory",
+        "can't allocate memory",
+        "not enough memory",
+        "storage size calculation overflowed",
+    )
     return isinstance(error, MemoryError) or any(word in str(error).lower() for word in words)

@@ -1,6 +1,5 @@
 """`muse evaluate`: a table or JSON, the same each time."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import torch
 import musegnn
 from machine import one_thread as one_thread
 from musegnn.cli.main import main
+from musegnn.training.checkpoint import write_json
+from musegnn.training.folder import RunFolder
 from tiny_runs import bytes_of, strict_json, tiny_graph, tiny_run
 
 
@@ -96,10 +97,10 @@ def test_means_may_move_as_in_the_authors_code(folder, capsys):
 def test_stores_that_were_moved_are_passed(folder, capsys, tmp_path):
     wanted = strict_json(call(capsys, "run", "--json"))
     shutil.copytree(folder, tmp_path / "run")
-    record = strict_json((tmp_path / "run/run.json").read_text())
+    record = RunFolder(tmp_path / "run").record()
     for part in ("graph", "samples"):
         record[part] |= {"folder": "/gone", "from_here": "gone"}
-    (tmp_path / "run/run.json").write_text(json.dumps(record))
+    write_json(tmp_path / "run/run.json", record)
     run = str(tmp_path / "run")
     said = f"muse: /gone does not exist, where {run} had its samples. Pass --samples FOLDER.\n"
     assert call(capsys, run, code=2) == said

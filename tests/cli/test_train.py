@@ -13,6 +13,7 @@ import musegnn
 from machine import one_thread as one_thread
 from musegnn import Graph, ShadowKHop
 from musegnn.cli.main import main
+from musegnn.training.checkpoint import write_json
 from musegnn.training.config import Config
 from musegnn.training.folder import RunFolder
 from musegnn.training.loop import Trainer
@@ -251,11 +252,11 @@ def test_stores_that_were_moved_are_passed_to_go_on(place, capsys, monkeypatch):
         patch.setattr(Trainer, "_end_epoch", _interrupt)
         with pytest.raises(SystemExit):
             main(["train", "g", *SHORT, "--out", "r"])
-    record = strict_json(Path("r/run.json").read_text())
+    record = RunFolder(Path("r")).record()
     samples = record["samples"]["folder"]
     for part in ("graph", "samples"):
         record[part] |= {"folder": "/gone", "from_here": "gone"}
-    Path("r/run.json").write_text(json.dumps(record))
+    write_json(Path("r/run.json"), record)
     capsys.readouterr()
     assert "Pass --graph FOLDER" in call(capsys, "--resume", "r", "--device", "cpu", code=2)
     call(capsys, "--resume", "r", "--device", "cpu", "--graph", "g", "--samples", samples)
@@ -288,6 +289,6 @@ def test_a_mistake_does_not_wait_for_torch(place, capsys, monkeypatch, arguments
 
 def test_features_on_a_gpu_that_is_not_there_are_refused_at_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "debian", "--device", "cpu", "--set", "features_home=device"]) == 2
-    assert "features_home=device needs a GPU" in capsys.readouterr().err
+    assert main(["train", "debian", "--device", "cpu", "--set", "features_home=gpu"]) == 2
+    assert "features_home=gpu needs a GPU" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -69,6 +69,9 @@ class Runs:
             **settings,
         )
 
+    def is_done(self):
+        return (self.folder / "result.json").exists()
+
     def check(self):
         """The run is finished, has the same bits, and leaves no file that the other does not."""
         assert not (wrong := small_runs.differences(small_runs.outcome(self.folder), self.expected)), wrong
@@ -96,22 +99,28 @@ def forked(work, kill_after=None):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def kill_at_random(work, target, kills, rng, look=lambda: None):
+    """Kill what works on a target until it is done, each time a bit later; `look` at what each kill left."""
+    while kills:
+        code = forked(work, rng.uniform(0, target.seconds))
+        assert code in (0, -signal.SIGKILL), code
+        if code == 0 and target.is_done():
+            # It was faster than the kill, which counts only where it kills.
+            target.check()
+        else:
+            kills -= 1
+            look()
+    assert forked(work) == 0
+    target.check()
+
+
 def killed_at_random(root, kills):
     """`kills` of them over all ways; a run is killed until it is done, each time a bit later."""
     store, rng = small_runs.store(root / "samples"), np.random.default_rng(kills)
     names = list(WAYS)[: min(kills, len(WAYS))]
     for number, name in enumerate(names):
         runs, left = Runs(root, name, store, epochs=3), kills // len(names) + (number < kills % len(names))
-        while left:
-            code = forked(runs.train, rng.uniform(0, runs.seconds))
-            assert code in (0, -signal.SIGKILL), code
-            if code == 0 and (runs.folder / "result.json").exists():
-                # It was faster than the kill, which counts only where it kills.
-                runs.check()
-            else:
-                left -= 1
-        runs.train()
-        runs.check()
+        kill_at_random(runs.train, runs, left, rng)
 
 
 class Deadly:

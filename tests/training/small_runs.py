@@ -12,7 +12,7 @@ from musegnn import Energy, Graph, MuseGNN, SampleStore, ShadowKHop
 from musegnn.training import checkpoint
 
 NUM_NODES, IN_DIM, CLASSES, HIDDEN, STEPS = 120, 5, 3, 8, 3
-TIMES = ("seconds", "samples_per_second", "waited", "rss_mb", "peak_rss_mb", "epoch_seconds")
+TIMES = ("seconds", "samples_per_second", "waited", "rss_mb", "peak_rss_mb", "epoch_seconds", "checksum")
 """What an undisturbed run and a resumed one do not have in common."""
 
 
@@ -51,7 +51,7 @@ def outcome(folder: Path) -> dict[str, object]:
     """All that a run leaves behind but times: every bit of both checkpoints, of M, events and result."""
     found: dict[str, object] = {}
     for name in ("state", "best"):
-        tensors, facts = checkpoint.load(folder / "checkpoint", name)
+        tensors, facts, *_ = checkpoint.load(folder / "checkpoint", name)
         found |= {
             f"{name} {key}": part.view(torch.uint8).tolist() if part.ndim else float(part)
             for key, part in tensors.items()

@@ -11,7 +11,7 @@ from torch import nn
 
 import musegnn
 from musegnn import Energy
-from musegnn.training.schedule import epoch_order, step_seed
+from musegnn.training.schedule import epoch_order, sample_seed
 
 EPOCHS, LR = 2, 0.02
 GRAPH = small_runs.graph(unlabeled=20)
@@ -31,9 +31,22 @@ CASES = {
     "learned": {"learned": True},
     "learned without means": {"learned": True, "gamma": 0.0, "unseen": "mask"},
     "several labels": {"loss": "bce"},
+    "four samples a step": {"samples_per_step": 4, "schedule": "cosine", "dropout": 0.3},
+    "four weighted samples a step": {"samples_per_step": 4, "class_weights": True, "clip": 0.05},
+    "all samples in a step, several labels": {"samples_per_step": 9, "loss": "bce"},
 }
 MODEL = ("dropout", "input_dropout")
-TRAINING = ("unseen", "rho", "clip", "weight_decay", "schedule", "warmup", "class_weights", "label_smoothing")
+TRAINING = (
+    "samples_per_step",
+    "unseen",
+    "rho",
+    "clip",
+    "weight_decay",
+    "schedule",
+    "warmup",
+    "class_weights",
+    "label_smoothing",
+)
 
 
 @pytest.fixture(scope="module")
@@ -105,30 +118,39 @@ def algorithm_one(samples, model, case):
     gamma, rho, seed = case.get("gamma", 0.5), case.get("rho", 0.9), case.get("seed", 0)
     M = torch.zeros(GRAPH.num_nodes, small_runs.HIDDEN)
     c = torch.zeros(GRAPH.num_nodes, dtype=torch.int32)
-    adam, step, total = Adam(model.parameters(), case.get("weight_decay", 0)), 0, EPOCHS * len(samples)
+    size = case.get("samples_per_step", 1)
+    adam, step = Adam(model.parameters(), case.get("weight_decay", 0)), 0
+    total = EPOCHS * -(-len(samples) // size)
     for epoch in range(EPOCHS):
-        for index in epoch_order(len(samples), seed=seed, epoch=epoch):
-            s = samples[int(index)]
-            ids = torch.from_numpy(np.array(s.node_ids)).long()
-            torch.manual_seed(step_seed(seed, step))
-            Z = model.f(torch.from_numpy(GRAPH.features[s.node_ids]).double())
-            mu, seen = M[ids].double(), (c[ids] > 0 if case.get("unseen", "mask") == "mask" else None)
-            Y = problems.descend(
-                Z, s, case.get("prox", "relu"), lambda_=model.energy.lambda_, gamma=gamma,
-                steps=small_runs.STEPS, mu=mu, seen=seen,
-            )[-1]  # fmt: skip
-            loss = loss_of(case, model.g(Y[: s.num_seeds]), s.seeds)
+        order = epoch_order(len(samples), seed=seed, epoch=epoch).tolist()
+        for first in range(0, len(order), size):
+            logits, seeds, moved = [], [], []
+            for index in order[first : first + size]:
+                s = samples[index]
+                ids = torch.from_numpy(np.array(s.node_ids)).long()
+                torch.manual_seed(sample_seed(seed, epoch, index))
+                Z = model.f(torch.from_numpy(GRAPH.features[s.node_ids]).double())
+                mu, seen = M[ids].double(), (c[ids] > 0 if case.get("unseen", "mask") == "mask" else None)
+                Y = problems.descend(
+                    Z, s, case.get("prox", "relu"), lambda_=model.energy.lambda_, gamma=gamma,
+                    steps=small_runs.STEPS, mu=mu, seen=seen,
+                )[-1]  # fmt: skip
+                logits.append(model.g(Y[: s.num_seeds]))
+                seeds.append(s.seeds)
+                moved.append((ids, Y.detach()))
+            loss = loss_of(case, torch.cat(logits), np.concatenate(seeds))
             gradients = torch.autograd.grad(loss, adam.parameters)
             if case.get("clip"):
                 norm = sum((part**2).sum() for part in gradients).sqrt()
                 assert norm > case["clip"]
                 gradients = [part * (case["clip"] / (norm + 1e-6)) for part in gradients]
             adam.step(gradients, rate(case, step, total))
-            for v, row in zip(ids.tolist(), Y.detach(), strict=True):
-                n = int(c[v])
-                # Kept in float32, as M is.
-                M[v] = rho * n / (n + 1) * M[v].double() + ((1 - rho) * n + 1) / (n + 1) * row
-                c[v] += 1
+            for ids, Y in moved:
+                for v, row in zip(ids.tolist(), Y, strict=True):
+                    n = int(c[v])
+                    # Kept in float32, as M is.
+                    M[v] = rho * n / (n + 1) * M[v].double() + ((1 - rho) * n + 1) / (n + 1) * row
+                    c[v] += 1
             step += 1
     return model, M, c
 

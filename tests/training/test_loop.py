@@ -243,9 +243,9 @@ def test_fresh_samples_each_epoch(store, tmp_path):
     """Online: other samples than the stored ones, and not the same twice."""
     drawn, real = [], loop.Trainer.step
 
-    def step(trainer, batch):
-        drawn.append(batch.sample.node_ids.tolist())
-        real(trainer, batch)
+    def step(trainer, batches):
+        drawn.extend(batch.sample.node_ids.tolist() for batch in batches)
+        real(trainer, batches)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop.Trainer, "step", step)

@@ -12,11 +12,14 @@ import torch
 import musegnn
 from machine import only_on_a_gpu
 from musegnn.errors import DivergenceError
+from musegnn.ranks import ALONE
 from musegnn.training import checkpoint, forward
 from musegnn.training.batches import Batch
+from musegnn.training.config import Config
 from musegnn.training.loop import Trainer
 from musegnn.training.outcome import Outcome
 from musegnn.training.schedule import epoch_order
+from musegnn.training.signals import Stop
 from musegnn.training.state import Position
 
 DEVICES = ["cpu", pytest.param("cuda", marks=only_on_a_gpu)]
@@ -58,19 +61,26 @@ def test_nothing_is_counted_where_nothing_is_known(targets, logits):
 def trainer(outcomes):
     made = Trainer.__new__(Trainer)
     made.state, made._outcomes = SimpleNamespace(position=Position()), deque(outcomes)
+    made.ranks, made.stop, made._sums = ALONE, Stop(), np.zeros(3)
+    made.config, made.checkpoint_seconds, made._saved = Config().with_settings({"samples_per_step": 1}), 0, 0
     return made
+
+
+def settle(made, left=0):
+    made._settle(left)
+    made._agree()
 
 
 def test_all_but_the_last_are_read_in_their_order():
     some = [outcome([0, -1], [[1.0, 0.0]] * 2, loss=10.0**i, index=i) for i in range(5)]
     made = trainer(some)
     position = made.state.position
-    made._settle(2)
+    settle(made, 2)
     assert (position.loss_sum, position.num_correct, position.num_labeled) == (111, 3, 3)
     assert list(made._outcomes) == some[3:]
-    made._settle(2)
+    settle(made, 2)
     assert position.loss_sum == 111
-    made._settle()
+    settle(made)
     assert (position.loss_sum, position.num_correct, position.num_labeled) == (11111, 5, 5)
     assert isinstance(position.num_correct, int)
     assert not made._outcomes
@@ -87,7 +97,7 @@ def test_what_is_not_finite_is_said_with_its_own_place(bad, said):
         made._settle()
     assert str(caught.value).startswith(f"Epoch 3, training sample 2: {said}")
     assert "\n" not in str(caught.value)
-    assert made.state.position.loss_sum == 1.5
+    assert made._sums.tolist() == [1.5, 1, 1]
 
 
 def test_embeddings_that_are_not_finite_are_told():
@@ -100,9 +110,9 @@ def test_embeddings_that_are_not_finite_are_told():
 def test_the_loss_shown_is_that_of_steps_that_are_known():
     made = trainer([outcome([0], [[1.0, 0.0]], loss=2.0, index=i) for i in range(5)])
     made.state.position.batch = 5
-    made._settle(2)
+    settle(made, 2)
     assert made._mean_loss() == 2
-    made._settle()
+    settle(made)
     assert made._mean_loss() == 2
 
 
@@ -127,7 +137,7 @@ def spoil(monkeypatch, at, what):
 
     def step(trainer, batch):
         if trainer.state.position.step == at and what == "loss":
-            trainer.loss = lambda logits, targets: logits.sum() * NAN
+            trainer.loss = lambda logits, targets, total: logits.sum() * NAN
         elif trainer.state.position.step == at:
             next(trainer.state.model.parameters()).register_hook(lambda gradient: gradient * math.inf)
         real(trainer, batch)
@@ -147,7 +157,7 @@ def check_told(store, folder, at, what, device="cpu"):
         message = str(caught.value)
         assert message.startswith(f"Epoch {at // 6 + 1}, training sample {index}: The {what} is ")
         assert message.endswith("The last checkpoint is kept.")
-        tensors, facts = checkpoint.load(folder / str(often) / "checkpoint", "state")
+        tensors, facts, *_ = checkpoint.load(folder / str(often) / "checkpoint", "state")
         assert facts["position"]["step"] == kept
         assert all(part.isfinite().all() for part in tensors.values())
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musegnn.training.schedule import epoch_order, learning_rate, step_seed
+from musegnn.training.schedule import epoch_order, epoch_seed, learning_rate, sample_seed
 
 EXAMPLES = 2000 if os.environ.get("MUSEGNN_PROOF") else 60
 NAMES = ["constant", "cosine", "linear"]
@@ -95,13 +95,13 @@ def test_random_numbers_ask_for_nothing_and_disturb_nobody():
     torch.manual_seed(0)
     before = np.random.get_state()[1].tolist(), torch.get_rng_state()
     epoch_order(10, seed=0, epoch=0)
-    step_seed(0, 0)
+    sample_seed(0, 0, 0)
     assert np.random.get_state()[1].tolist() == before[0]
     assert torch.equal(torch.get_rng_state(), before[1])
 
 
-def test_every_step_has_a_seed_torch_takes():
-    seeds = [step_seed(s, t) for s in (0, 1, 2**63) for t in range(500)]
+def test_every_sample_has_a_seed_torch_takes():
+    seeds = [sample_seed(s, e, t) for s in (0, 1, 2**63) for e in (0, 1) for t in range(250)]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**63 for seed in seeds)
     # Both halves are used: a seed of 32 bits would repeat itself after 77,000 steps.
@@ -109,10 +109,11 @@ def test_every_step_has_a_seed_torch_takes():
     assert {seed & 1 for seed in seeds} == {0, 1}
     torch.manual_seed(max(seeds))
     with problems.unchecked():
-        assert step_seed(np.int64(1), np.int64(2)) == step_seed(1, 2)
+        assert sample_seed(np.int64(1), np.int64(2), np.int64(3)) == sample_seed(1, 2, 3)
 
 
 def test_the_numbers_are_these_in_every_process_and_version():
     """A run that is resumed under another release goes on as it began. Computed once, by this code."""
     assert epoch_order(8, seed=3, epoch=5).tolist() == [1, 0, 7, 4, 2, 3, 6, 5]
-    assert step_seed(3, 5) == 2842191518587158926
+    assert epoch_seed(3, 5) == 2842191518587158926
+    assert sample_seed(3, 5, 7) == 4635132862344365841

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from musegnn import MeanEmbeddings
+from musegnn.errors import StoreError
 from musegnn.means.undo import UndoLog
 
 N, DIM, STEPS = 20, 3, 5
@@ -65,13 +66,24 @@ def test_a_torn_record_belongs_to_an_update_that_never_began(means, log, tmp_pat
     size = path.stat().st_size
     log.note(3, np.arange(4))
     whole, now = path.read_bytes(), state(means)
-    flipped = [whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :] for at in range(size, len(whole))]
-    for left in [whole[:end] for end in range(size, len(whole))] + flipped:
-        path.write_bytes(left)
+    for end in range(size, len(whole)):
+        path.write_bytes(whole[:end])
         means.M.copy_(now[0])
         means.count.copy_(now[1])
         log.roll_back(1)
         assert is_equal(state(means), states[1])
+
+
+def test_a_damaged_record_is_not_taken_for_a_torn_one(means, log, tmp_path):
+    """Wherever it is: what follows it could not be undone, and M would be of no step."""
+    path = tmp_path / "undo.bin"
+    visited(means, log, range(3))
+    whole, now = path.read_bytes(), state(means)
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
+        with pytest.raises(StoreError, match="damaged: M cannot be taken back"):
+            log.roll_back(1)
+        assert is_equal(state(means), now)
 
 
 def test_a_roll_back_that_is_killed_is_done_again(means, log, monkeypatch):

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from musegnn.cli import info_samples, show
+from musegnn.cli import info_pack, info_samples, show
 from musegnn.cli.graphs import open_graph
 from musegnn.datasets import catalog
+from musegnn.features import packed
 from musegnn.graph import Graph
 from musegnn.graph.statistics import Statistics, statistics
 from musegnn.memory import total_memory
@@ -21,13 +22,14 @@ MAX_CLASSES = 12
 
 def info(
     graph: Annotated[
-        str | None, typer.Argument(help="A graph or sample store, or a dataset; none lists the datasets.")
+        str | None,
+        typer.Argument(help="A graph store, samples, a pack or a dataset; none lists the datasets."),
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder with the dataset's raw files.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every byte and check it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show sizes, degrees, homophily, splits and classes of a graph, or what a sample store holds.
+    """Show sizes, degrees, homophily, splits and classes of a graph, or what samples or a pack hold.
 
     Examples: `muse info debian`, `muse info graphs/arxiv --verify`, `muse info samples`.
     """
@@ -39,6 +41,9 @@ def info(
         return
     if kind_of(Path(graph)) == KIND and not catalog.is_known(graph):
         info_samples.show_samples(Path(graph), verify=verify, as_json=as_json)
+        return
+    if kind_of(Path(graph)) == packed.KIND and not catalog.is_known(graph):
+        info_pack.show_pack(Path(graph), verify=verify, as_json=as_json)
         return
     opened = open_graph(graph, root)
     if verify:

@@ -6,19 +6,24 @@ import re
 import signal
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, cast
 
 import typer
 
-from musegnn.cli import doctor, evaluate, import_, info, predict, recipes, sample, train
-from musegnn.errors import InputError
+from musegnn.cli import doctor, evaluate, import_, info, pack, predict, recipes, sample, train
+from musegnn.errors import InputError, RankError
 from musegnn.memory import is_out_of_memory
 from musegnn.progress import show_progress
+from musegnn.ranks import current, is_launched, join
 from musegnn.store import file_errors
 from musegnn.version import __version__
 
 INTERRUPTED = 130
+TOGETHER = ("sample", "train", "evaluate", "predict")
+"""What the ranks of torchrun do together."""
 ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "THP_MEM_ALLOC_ENABLE": "1", "KINETO_LOG_LEVEL": "99"}
 """What torch reads when it starts. Threads that wait by spinning take a shared machine from the one they wait
 for; without huge pages, to touch fresh memory takes longer than to compute what goes into it; the profiler
@@ -41,6 +46,7 @@ app = typer.Typer(
 )
 app.command("import")(import_.import_)
 app.command("sample")(sample.sample)
+app.command("pack")(pack.pack)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
@@ -64,7 +70,7 @@ def options(
     ),
 ) -> None:
     """Train deep graph neural networks whose layers are descent steps on an energy."""
-    show_progress(not quiet)
+    show_progress(not quiet and current().is_first)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,13 +85,16 @@ def main(arguments: list[str] | None = None) -> int:
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     command = typer.main.get_command(app)
     try:
-        # Typer answers an interrupt with an exit code instead of an exception.
-        with file_errors(Path("the output")):
-            code = command.main(arguments or ["--help"], prog_name="muse", standalone_mode=False)
-        if code == INTERRUPTED:
-            raise KeyboardInterrupt
+        with _as_one_of_many(arguments) as is_needed, file_errors(Path("the output")):
+            # Typer answers an interrupt with an exit code instead of an exception.
+            how: dict[str, Any] = {"prog_name": "muse", "standalone_mode": False}
+            if is_needed and command.main(arguments or ["--help"], **how) == INTERRUPTED:
+                raise KeyboardInterrupt
     except InputError as error:
         return _fail(str(error))
+    except RankError as error:
+        _fail(str(error))
+        return 1
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -102,6 +111,26 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return INTERRUPTED
     return 0
+
+
+@contextmanager
+def _as_one_of_many(arguments: list[str]) -> Iterator[bool]:
+    """Whether this process takes part. Of several ranks the first one speaks, and does alone what one can."""
+    if not is_launched():
+        yield True
+        return
+    with join() as ranks, open(os.devnull, "w") as nowhere:
+        if ranks.is_first:
+            yield True
+            return
+        with redirect_stdout(nowhere):
+            try:
+                yield any(name in arguments for name in TOGETHER)
+            except InputError as error:
+                # All ranks get the same command: what it got wrong is said once.
+                if not ranks.says_the_same(str(error)):
+                    raise InputError(f"rank {ranks.rank}: {error}") from error
+                raise SystemExit(2) from error
 
 
 def _fail(message: str) -> int:

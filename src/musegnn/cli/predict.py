@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from musegnn.cli import show
 from musegnn.cli.runs import Device, MovedSamples, check_run, pick_device
 from musegnn.graph import Graph
+from musegnn.ranks import current
 
 if TYPE_CHECKING:
     from musegnn.runs import Run
@@ -64,21 +66,26 @@ def predict(
     predictor = Predictor(opened, graph=other, hops=hops, threads=threads)
     ids = read_nodes(nodes, predictor.graph)
     num_batches = predictor.num_batches(ids)
-    writer = PredictionWriter(
-        out,
-        _plan(predictor, ids, hops),
-        num_batches=num_batches,
-        class_names=None if opened.config.training.loss == "bce" else opened.graph.class_names,
-        node_names=predictor.graph.node_names,
-        overwrite=overwrite,
-    )
-    with writer:
-        missing = writer.missing()
+    ranks = current()
+    with ExitStack() as stack:
+        writer = None
+        if ranks.is_first:
+            writer = PredictionWriter(
+                out,
+                _plan(predictor, ids, hops),
+                num_batches=num_batches,
+                class_names=None if opened.config.training.loss == "bce" else opened.graph.class_names,
+                node_names=predictor.graph.node_names,
+                overwrite=overwrite,
+            )
+            stack.enter_context(writer)
+        missing = ranks.tell(None if writer is None else list(writer.missing()))
         if len(missing) < num_batches:
             print(f"Going on: {num_batches - len(missing):,} of {num_batches:,} batches are there.")
         with progress("Predicting", num_batches, unit="batches", done=num_batches - len(missing)) as advance:
-            for number, part in predictor.batches(ids, missing):
-                writer.add(number, part)
+            for number, part in predictor.batches(ids, missing, ranks):
+                if writer is not None:
+                    writer.add(number, part)
                 advance(1)
     took = show.duration(time.monotonic() - started)
     print(f"Wrote {out}: {show.count(len(ids), 'node')} in {took}.")

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from musegnn.errors import InputError, StoreError
+from musegnn.ranks import current
 
 MovedSamples = Annotated[Path | None, typer.Option(help="The run's sample store, if it was moved.")]
 Device = Annotated[
@@ -24,7 +25,9 @@ def pick_device(device: str) -> str:
     import torch
 
     if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not current().is_alone:
+        device = f"cuda:{current().local}"
     try:
         wanted = torch.device(device)
     except RuntimeError as error:

@@ -17,6 +17,7 @@ from musegnn.cli.runs import check_run, pick_device
 from musegnn.cli.settings import parse
 from musegnn.errors import InputError
 from musegnn.graph.threads import default_workers
+from musegnn.ranks import current
 from musegnn.recipes.finding import find
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _begin(
 ) -> None:
     config, graph = find(target)
     config = config.with_settings(changes)
-    folder = _free_folder(config.name) if out is None else out
+    folder = Path(current().tell(str(_free_folder(config.name)))) if out is None else out
     check_out(folder)
     # torch takes some seconds to import: neither `muse --help` nor a misspelled name waits for it.
     from musegnn.recipes.pipeline import prepare
@@ -130,9 +131,12 @@ def _begin(
 
     # Import and sampling may take hours: what is in the way is told before.
     execution = execution.checked()
-    if config.training.features_home == "device" and execution.device == "cpu":
-        raise InputError("features_home=device needs a GPU, got --device cpu. Take host, disk or auto.")
-    if (folder / "run.json").exists():
+    if config.training.features_home == "gpu" and execution.device == "cpu":
+        raise InputError(
+            "features_home=gpu needs a GPU, got --device cpu. Take ram, mapped, cached, packed or auto."
+        )
+    # Ranks that are started anew go on with what they began.
+    if (folder / "run.json").exists() and not current().restarts:
         RunFolder(folder).check_free(overwrite)
     print(f"Training {config.name}" + (f": {config.about}" if config.about else ""))
     how: dict[str, Any] = {"workers": default_workers(), "device": execution.device, "say": show.line}
@@ -146,6 +150,7 @@ def _resume(folder: Path, graph: Path | None, samples: Path | None, execution: _
     from musegnn.runs import Run
     from musegnn.training import checkpoint
     from musegnn.training.loop import STATE
+    from musegnn.training.state import Position
 
     execution = execution.checked()
     run = Run(folder, graph=graph, samples=samples, device=execution.device)
@@ -155,10 +160,8 @@ def _resume(folder: Path, graph: Path | None, samples: Path | None, execution: _
         return
     model = run.untrained()
     if checkpoint.exists(run.folder.checkpoints, STATE):
-        position = checkpoint.facts_of(run.folder.checkpoints, STATE)["position"]
-        print(
-            f"Going on with {run.config.name}: epoch {position['epoch'] + 1}, sample {position['batch'] + 1}"
-        )
+        position = Position.read(checkpoint.facts_of(run.folder.checkpoints, STATE).get("position"))
+        print(f"Going on with {run.config.name}: epoch {position.epoch + 1}, sample {position.batch + 1}")
     prepared = Prepared(run.config, run.graph, run.samples, model)
     _run(prepared, folder, execution, overwrite=False, resume=True)
 
@@ -260,10 +263,11 @@ class _Table:
 
 
 def _print_homes(event: dict[str, Any]) -> None:
-    """Where the large things lie, where that was a choice: with a GPU, or with M."""
+    """Where the large things lie, where that was a choice: with a GPU, with M, or past memory."""
+    homes = {"gpu": "on the GPU", "ram": "in memory", "mapped": "on disk", "cached": "", "packed": ""}
     places = {"device": "on the GPU", "host": "in memory", "disk": "on disk"}
-    if event["device"] != "cpu":
-        show.line("features", places[event["features"]])
+    if event["device"] != "cpu" or event["features_about"]:
+        show.line("features", homes[event["features"]] or f"{event['features']}: {event['features_about']}")
     if event["means"] is not None:
         show.line("means", places[event["means"]])
 
@@ -282,7 +286,7 @@ def _print_profile(milliseconds: dict[str, float]) -> None:
 def _print_result(folder: Path, result: dict[str, Any]) -> None:
     print()
     for split in ("valid", "test"):
-        if f"{split}_accuracy" in result:
+        if all(result.get(f"{split}_{name}") is not None for name in ("accuracy", "macro_f1")):
             parts = [f"{name} {100 * result[f'{split}_{name}']:.2f} %" for name in ("accuracy", "macro_f1")]
             show.line(split, ", ".join(parts))
     expected = result.get("expected") or {}
@@ -304,9 +308,10 @@ def _print_result(folder: Path, result: dict[str, Any]) -> None:
 
 
 def _free_folder(name: str) -> Path:
-    """runs/NAME, or the first of runs/NAME-2, runs/NAME-3, ... that is not there."""
-    folder, number = Path("runs") / name, 1
+    """runs/NAME, or the first of runs/NAME-2, ... that is free; for ranks that start anew the last one."""
+    last = folder = Path("runs") / name
+    number = 1
     while folder.exists():
         number += 1
-        folder = Path("runs") / f"{name}-{number}"
-    return folder
+        last, folder = folder, Path("runs") / f"{name}-{number}"
+    return last if current().restarts else folder

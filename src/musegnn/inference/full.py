@@ -24,6 +24,7 @@ from musegnn.inference import scratch
 from musegnn.inference.certificate import FILES, Certificate
 from musegnn.inference.scratch import Numbers, blocks
 from musegnn.means import MeanEmbeddings
+from musegnn.means.sharded import MappedShares
 from musegnn.memory import total_memory
 from musegnn.models import MLP, MuseGNN
 from musegnn.progress import progress
@@ -47,6 +48,9 @@ _IN_MEMORY, _IN_MEMORY_WITH_BOUND = 6, 24
 """How many times Y unfolding in memory takes; the bound is computed in float64."""
 
 
+WholeMeans = MeanEmbeddings | MappedShares
+
+
 @dataclass(frozen=True)
 class Embeddings:
     """Y^(K) of all nodes of a graph."""
@@ -63,7 +67,7 @@ class Embeddings:
 def embed_graph(
     model: MuseGNN,
     graph: Graph,
-    means: MeanEmbeddings | None,
+    means: WholeMeans | None,
     folder: Path,
     *,
     unseen: Unseen = "zero",
@@ -134,7 +138,7 @@ class _Whole:
     sample: Sample
     energy: AbstractEnergy
     """The model's, with nothing to be learned."""
-    means: MeanEmbeddings | None
+    means: WholeMeans | None
     seen: Seen | None
     dim: int
     block_rows: int
@@ -163,7 +167,7 @@ class _Whole:
 
 
 def _whole(
-    model: MuseGNN, graph: Graph, means: MeanEmbeddings | None, unseen: Unseen, block_rows: int | None
+    model: MuseGNN, graph: Graph, means: WholeMeans | None, unseen: Unseen, block_rows: int | None
 ) -> _Whole:
     if unseen not in ("zero", "mask"):
         raise InputError(f"unseen must be 'zero' or 'mask', got {unseen!r}.")
@@ -177,9 +181,9 @@ def _whole(
         )
     sample = as_sample(graph, n)
     dim = _apply(model.f, _tensor(graph.features[:1])).shape[1]
-    if means is not None and means.M.shape != (n, dim):
+    if means is not None and means.shape != (n, dim):
         raise InputError(
-            f"{graph.name} has embeddings of shape {(n, dim)}, but the means have {tuple(means.M.shape)}. "
+            f"{graph.name} has embeddings of shape {(n, dim)}, but the means have {means.shape}. "
             "Pass the means of this graph and this model."
         )
     return _Whole(
@@ -189,7 +193,7 @@ def _whole(
         sample=sample,
         energy=deepcopy(model.energy).cpu().requires_grad_(False),
         means=means,
-        seen=None if means is None or unseen == "zero" else (means.count > 0).cpu(),
+        seen=None if means is None or unseen == "zero" else means.seen(np.arange(n), "cpu"),
         dim=dim,
         block_rows=_rows_of_a_block(max(in_dim, dim), block_rows),
     )

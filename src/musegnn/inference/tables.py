@@ -34,7 +34,7 @@ from musegnn.errors import InputError, StoreError
 from musegnn.extras import require
 from musegnn.progress import Advance, progress
 from musegnn.store import file_errors
-from musegnn.store.header import checksum
+from musegnn.store.header import checksum, read_json
 from musegnn.store.provenance import plain
 
 VERSION = 1
@@ -248,14 +248,15 @@ class PredictionWriter:
     def _read(self, number: int) -> np.ndarray | None:
         """The rows of a part, unless it is missing or damaged."""
         try:
-            data = self._part(number).read_bytes()
-        except FileNotFoundError:
+            part = self._part(number).read_bytes()
+            data = part[:-_DIGEST_BYTES]
+            if part[len(data) :] != self._digest(number, data):
+                return None
+            rows: np.ndarray = np.load(io.BytesIO(data), allow_pickle=False)
+            is_ours = rows.ndim == 1 and rows.dtype == _dtype(rows.dtype["probability"].shape[0])
+        except (FileNotFoundError, ValueError, LookupError, EOFError):
             return None
-        data, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-        if digest != self._digest(number, data):
-            return None
-        rows: np.ndarray = np.load(io.BytesIO(data), allow_pickle=False)
-        return rows
+        return rows if is_ours else None
 
     def _leave(self) -> None:
         """Free the lock, and remove everything unless there are parts to go on from."""
@@ -377,10 +378,9 @@ def _identity(path: Path) -> list[int] | None:
 
 
 def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
+    with suppress(OSError, StoreError):
+        return read_json(path)
+    return None
 
 
 def _write(path: Path, content: bytes | dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from musegnn.errors import DivergenceError, InputError, StoreError
 from musegnn.extras import has_triton
 from musegnn.graph.building import free_bytes
 from musegnn.store import file_errors
+from musegnn.store.header import read_json
 
 Home = Literal["device", "host"] | Path
 _INTEGERS = (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8)
@@ -125,6 +126,16 @@ class MeanEmbeddings(nn.Module):
             raise DivergenceError("Y has entries that are not finite, which would stay in M for good.")
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """n and d."""
+        return self.M.shape[0], self.M.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where M is computed with."""
+        return self.M.device
+
+    @property
     def place(self) -> Literal["device", "host", "disk"]:
         """Where M is."""
         return "disk" if isinstance(self.home, Path) else "device" if self.M.is_cuda else "host"
@@ -172,10 +183,8 @@ def _check_header(folder: Path, settings: dict[str, Any]) -> None:
             if any(folder.iterdir()):
                 raise StoreError(f"{folder} holds other files. Choose an empty or a new folder for means.")
             path.write_text(json.dumps(settings))
-    try:
-        found = json.loads(path.read_text())
-    except ValueError as error:
-        raise StoreError(f"{path}: not a header of means ({error}). Choose another folder.") from error
+    with file_errors(path):
+        found = read_json(path)
     if found != settings:
         raise StoreError(
             f"{folder} holds other means, {found}, where {settings} are asked for. Choose another folder."

@@ -1,8 +1,9 @@
 """What mapped means were before the last updates, so that a killed run can go back to its checkpoint.
 
 A copy of M for each checkpoint would be as large as M. Instead, the rows that an update is about to change
-are appended to a file. A record ends in a checksum: one that is not whole belongs to an update that never
-began. Records carry the number of their step; those before the checkpoint's are past.
+are appended to a file. A record that is cut off belongs to an update that never began; one that is whole
+and does not have its checksums is damaged, and then M cannot be taken back. Records carry the number of
+their step; those before the checkpoint's are past.
 """
 
 import struct
@@ -15,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from musegnn.errors import StoreError
 from musegnn.means.embeddings import MeanEmbeddings
 from musegnn.store import file_errors
 
 _HEAD = struct.Struct("<qq")
-_TAIL = struct.Struct("<I")
+_SUM = struct.Struct("<I")
 _KEPT = "The last complete checkpoint is kept; free some space, then go on with `muse train --resume`."
 
 
@@ -36,14 +38,16 @@ class UndoLog:
         if not len(node_ids):
             return
         places = torch.from_numpy(np.asarray(node_ids, dtype=np.int64))
-        parts: list[bytes] = [_HEAD.pack(step, len(places))]
+        head = _HEAD.pack(step, len(places))
+        # Its own checksum: with a damaged count, whatever follows would look cut off.
+        parts = [head, _SUM.pack(zlib.crc32(head))]
         parts += [_bytes(part) for part in (places, self.means.count[places], self.means.M[places])]
         total = 0
         with file_errors(self.path, _KEPT):
             for part in parts:
                 total = zlib.crc32(part, total)
                 self._file.write(part)
-            self._file.write(_TAIL.pack(total))
+            self._file.write(_SUM.pack(total))
             # The page cache outlives a kill.
             self._file.flush()
 
@@ -73,18 +77,22 @@ class UndoLog:
         size = self.path.stat().st_size
         row = self.means.M.shape[1] * self.means.M.dtype.itemsize
         with self.path.open("rb") as file:
-            at = 0
-            while at + _HEAD.size <= size:
-                head = file.read(_HEAD.size)
-                step, count = _HEAD.unpack(head)
+            while file.tell() + _HEAD.size + _SUM.size <= size:
+                head, known = file.read(_HEAD.size), file.read(_SUM.size)
+                self._check(known, zlib.crc32(head))
+                (step, count), begin = _HEAD.unpack(head), file.tell()
                 length = count * (8 + 4 + row)
-                if count < 0 or at + _HEAD.size + length + _TAIL.size > size:
+                if begin + length + _SUM.size > size:
                     return
-                total = zlib.crc32(file.read(length), zlib.crc32(head))
-                if _TAIL.unpack(file.read(_TAIL.size))[0] != total:
-                    return
-                yield step, at + _HEAD.size, count
-                at += _HEAD.size + length + _TAIL.size
+                total = zlib.crc32(file.read(length), zlib.crc32(head + known))
+                self._check(file.read(_SUM.size), total)
+                yield step, begin, count
+
+    def _check(self, known: bytes, total: int) -> None:
+        if known != _SUM.pack(total):
+            raise StoreError(
+                f"{self.path} is damaged: M cannot be taken back to its checkpoint. Train again."
+            )
 
     def _read(self, begin: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
         with self.path.open("rb") as file:

@@ -22,7 +22,7 @@ def find(target: str) -> tuple[Config, Graph | None]:
     if path.suffix == ".toml":
         if not path.is_file():
             raise InputError(f"{target} does not exist. `muse recipes` lists the recipes that are shipped.")
-        config = _read(path)
+        config = Config.read(path)
         if not config.dataset:
             raise InputError(
                 f'{target} names no dataset. Add one, such as dataset = "debian", or the folder of a graph.'
@@ -46,11 +46,3 @@ def find(target: str) -> tuple[Config, Graph | None]:
     raise InputError(
         f"{target!r} is no recipe, no dataset and no folder here.{near} `muse recipes` lists the recipes."
     )
-
-
-def _read(path: Path) -> Config:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text in UTF-8, as TOML must be ({error.reason}).") from error
-    return Config.from_toml(text, str(path))

@@ -12,6 +12,7 @@ from musegnn import datasets
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
 from musegnn.models import MuseGNN
+from musegnn.ranks import current
 from musegnn.runs.start import with_samples
 from musegnn.sampling import SampleStore, sample
 from musegnn.sampling.base import describe
@@ -48,7 +49,8 @@ def prepare(
 ) -> Prepared:
     """Import the graph, draw its samples, make the model, as far as that was not done before."""
     if graph is None:
-        graph = _graph(config, stores / config.dataset / "graph", root, workers, say)
+        given = config, stores / config.dataset / "graph", root, workers, say
+        graph = current().first(lambda: _graph(*given))
     elif root is not None:
         raise InputError("--root belongs to a dataset, but this graph is a folder already. Leave it out.")
     _check(graph)

@@ -10,8 +10,8 @@ import torch
 
 from musegnn.errors import InputError
 from musegnn.graph import Graph
-from musegnn.inference.full import embed_graph, scores_of
-from musegnn.means import MeanEmbeddings
+from musegnn.inference.full import WholeMeans, embed_graph, scores_of
+from musegnn.means.sharded import Means
 from musegnn.models import MuseGNN
 from musegnn.sampling import Draws, FullKHop, SampleStore
 from musegnn.sampling.base import Sampler
@@ -53,7 +53,7 @@ def samples_of(
 
 def evaluate_split(
     model: MuseGNN,
-    means: MeanEmbeddings | None,
+    means: Means | None,
     graph: Graph,
     samples: Samples,
     targets: np.ndarray,
@@ -72,7 +72,7 @@ def evaluate_split(
 
 def evaluate_full(
     model: MuseGNN,
-    means: MeanEmbeddings | None,
+    means: WholeMeans | None,
     graph: Graph,
     targets: np.ndarray,
     splits: list[str],

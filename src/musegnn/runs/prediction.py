@@ -12,6 +12,7 @@ from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.inference.tables import Predictions
 from musegnn.means import MeanEmbeddings
+from musegnn.ranks import ALONE, Ranks
 from musegnn.runs.evaluation import sampler_of
 from musegnn.sampling import Draws, FullKHop
 from musegnn.sampling.base import FreeSampler, Sampler
@@ -22,6 +23,7 @@ from musegnn.training.forward import device_of
 if TYPE_CHECKING:
     from musegnn.runs.run import Run
 
+_PARTS = ("nodes", "classes", "probabilities", "error_bounds")
 AnyGraph = Graph | str | Path
 """A graph, or the folder of its store."""
 
@@ -48,43 +50,58 @@ class Predictor:
         return len(self._draws(ids))
 
     def batches(
-        self, ids: Integer[np.ndarray, " ids"], numbers: list[int] | None = None
+        self, ids: Integer[np.ndarray, " ids"], numbers: list[int] | None = None, ranks: Ranks = ALONE
     ) -> Iterator[tuple[int, Predictions]]:
-        """Number of a batch and its predictions, each node in one batch; `ids` ascend."""
-        for found, rows in self._scored(ids, numbers):
-            logits = found.logits[torch.from_numpy(rows)]
-            is_multi_label = self.run.config.training.loss == "bce"
-            probabilities = torch.sigmoid(logits) if is_multi_label else torch.softmax(logits, dim=1)
-            yield (
-                found.batch.index,
-                Predictions(
-                    nodes=found.batch.sample.seeds[rows],
-                    classes=probabilities.argmax(dim=1).numpy(),
-                    probabilities=probabilities.numpy(),
-                    error_bounds=np.full(len(rows), found.error_bound, dtype=np.float32),
-                ),
-            )
+        """Number of a batch and its predictions, each node in one batch; `ids` ascend.
+
+        Several ranks take turns, and all of them get all.
+        """
+        for found in self._scored(ids, numbers, ranks=ranks):
+            own = None if found is None else self._answers(*found)
+            number = -1 if found is None else found[0].batch.index
+            for other, arrays in ranks.gather_arrays(
+                number, [] if own is None else [getattr(own, part) for part in _PARTS]
+            ):
+                if other >= 0:
+                    yield other, Predictions(**dict(zip(_PARTS, arrays, strict=True)))
+
+    def _answers(self, found: Scored, rows: np.ndarray) -> Predictions:
+        logits = found.logits[torch.from_numpy(rows)]
+        is_multi_label = self.run.config.training.loss == "bce"
+        probabilities = torch.sigmoid(logits) if is_multi_label else torch.softmax(logits, dim=1)
+        return Predictions(
+            nodes=found.batch.sample.seeds[rows],
+            classes=probabilities.argmax(dim=1).numpy(),
+            probabilities=probabilities.numpy(),
+            error_bounds=np.full(len(rows), found.error_bound, dtype=np.float32),
+        )
 
     def embed(self, ids: Integer[np.ndarray, " ids"]) -> Float32[np.ndarray, "nodes dim"]:
         """Y of these nodes, which ascend."""
         Y = np.empty((len(ids), self.run.config.model.hidden), dtype=np.float32)
-        for found, rows in self._scored(ids, None, bounds=0):
+        for scored in self._scored(ids, None, bounds=0):
+            assert scored is not None
+            found, rows = scored
             places = np.searchsorted(ids, found.batch.sample.seeds[rows])
             Y[places] = found.Y.cpu().numpy()[rows]
         return Y
 
     def _scored(
-        self, ids: np.ndarray, numbers: list[int] | None, bounds: int | None = None
-    ) -> Iterator[tuple[Scored, np.ndarray]]:
-        """Batches, each with the rows of its seeds that are answered in it."""
+        self, ids: np.ndarray, numbers: list[int] | None, bounds: int | None = None, ranks: Ranks = ALONE
+    ) -> Iterator[tuple[Scored, np.ndarray] | None]:
+        """Batches, each with the rows of its seeds that are answered in it; None at the end of a rank's."""
         draws = self._draws(ids)
         loader = Loader(draws, self.graph, None, threads=self.threads, device=device_of(self.run.model))
         config, means = self.run.config, self.run.means
         if self.is_inductive and means is not None:
-            means = _no_means(means, self.graph.num_nodes)
+            means = _no_means(means.shape[1], self.graph.num_nodes)
             config = config.with_settings({"unseen": "mask"})
         first = _first_batches(draws, ids) if isinstance(self.sampler, FreeSampler) else None
-        for found in score(self.run.model, means, loader, config, bounds=bounds, indices=numbers):
+        given = self.run.model, means, loader, config
+        for found in score(*given, bounds=bounds, indices=numbers, ranks=ranks):
+            if found is None:
+                yield None
+                continue
             seeds = found.batch.sample.seeds
             is_here = (
                 np.ones(len(seeds), dtype=bool)
@@ -129,9 +146,9 @@ def _checked(graph: Graph, run: "Run") -> Graph:
     return graph
 
 
-def _no_means(means: MeanEmbeddings, num_nodes: int) -> MeanEmbeddings:
+def _no_means(dim: int, num_nodes: int) -> MeanEmbeddings:
     """Means of nodes that never had an embedding; they take no memory."""
-    empty = MeanEmbeddings(0, means.M.shape[1], means.rho)
-    empty.M = torch.zeros(1, means.M.shape[1]).expand(num_nodes, -1)
+    empty = MeanEmbeddings(0, dim)
+    empty.M = torch.zeros(1, dim).expand(num_nodes, -1)
     empty.count = torch.zeros(1, dtype=torch.int32).expand(num_nodes)
     return empty

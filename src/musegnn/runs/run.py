@@ -1,6 +1,5 @@
 """A run that is there: its settings, its result, its model."""
 
-from contextlib import nullcontext
 from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +16,11 @@ from musegnn.graph import Graph
 from musegnn.inference.full import Embeddings, embed_graph
 from musegnn.inference.tables import Predictions
 from musegnn.means import MeanEmbeddings
+from musegnn.means.sharded import MappedShares, Means, ShardedMeans
 from musegnn.models import MuseGNN
+from musegnn.ranks import current
 from musegnn.runs.evaluation import How, evaluate_full, evaluate_split, samples_of
+from musegnn.runs.means import make_means, mapped_means
 from musegnn.runs.prediction import AnyGraph, Predictor, open_graph
 from musegnn.sampling import SampleStore
 from musegnn.sampling.draws import check_split
@@ -27,7 +29,6 @@ from musegnn.training import checkpoint
 from musegnn.training.building import build_model
 from musegnn.training.config import Config
 from musegnn.training.evaluation import Evaluation
-from musegnn.training.features import fits
 from musegnn.training.folder import RunFolder
 from musegnn.training.loop import BEST, STATE
 from musegnn.training.state import load_prediction
@@ -125,8 +126,7 @@ class Run:
                     "Pass it: musegnn.load_run(folder, model=...)."
                 )
             model = build_model(self.config, **self.record["model"])
-        means = self._empty_means
-        load_prediction(model, means, self._best)
+        load_prediction(model, self._empty_means, self._best)
         return model.to(self.device).eval()
 
     def untrained(self) -> MuseGNN:
@@ -136,23 +136,30 @@ class Run:
                 f"{self.folder.path} has a model of your own, which no config describes. "
                 "Go on with musegnn.train(..., resume=True)."
             )
+        if checkpoint.exists(self.folder.checkpoints, STATE):
+            self._check_unchanged()
         return build_model(self.config, **self.record["model"]).to(self.device)
 
     @cached_property
-    def means(self) -> MeanEmbeddings | None:
+    def means(self) -> Means | None:
         """M at the best epoch; where it lies on disk, that of the last."""
         means = self._empty_means
         _ = self.model
         return means
 
     @cached_property
-    def _empty_means(self) -> MeanEmbeddings | None:
-        return make_means(self.config, self.graph.num_nodes, self.folder, self.device, is_there=True)
+    def _empty_means(self) -> Means | None:
+        config, num_nodes = self.config, self.graph.num_nodes
+        if config.energy.gamma == 0 or config.means.means_home != "disk":
+            return make_means(config, num_nodes, self.folder, self.device)
+        size = checkpoint.facts_of(self.folder.checkpoints, STATE).get("ranks", 1)
+        shares = mapped_means(config, num_nodes, self.folder, size)
+        return shares[0] if size == 1 else MappedShares(shares)
 
     @property
     def weights_digest(self) -> str:
         """SHA-256 of the file with the best weights, and means that lie in memory."""
-        return checkpoint.digest_of(self.folder.checkpoints, self._best_name)
+        return self._best.digest
 
     @property
     def means_digest(self) -> str | None:
@@ -162,17 +169,25 @@ class Run:
         """
         if self.config.energy.gamma == 0 or self.config.means.means_home != "disk":
             return None
-        undo = self.folder.means / "undo.bin"
-        moved = undo.stat().st_size if undo.is_file() else 0
+        size = checkpoint.facts_of(self.folder.checkpoints, STATE).get("ranks", 1)
+        logs = [self.folder.share_of_means(rank, size) / "undo.bin" for rank in range(size)]
+        moved = sum(log.stat().st_size for log in logs if log.is_file())
         return checksum({"state": checkpoint.digest_of(self.folder.checkpoints, STATE), "moved": moved})
 
-    @property
-    def _best_name(self) -> str:
-        return BEST if checkpoint.exists(self.folder.checkpoints, BEST) else STATE
-
     @cached_property
-    def _best(self) -> dict[str, torch.Tensor]:
-        return checkpoint.load(self.folder.checkpoints, self._best_name)[0]
+    def _best(self) -> checkpoint.Loaded:
+        folder = self.folder.checkpoints
+        name = BEST if checkpoint.exists(folder, BEST) else STATE
+        self._check_unchanged()
+        return checkpoint.load(folder, name)
+
+    def _check_unchanged(self) -> None:
+        """Before anything is made of them: settings and sizes are those of the checkpoint."""
+        if checkpoint.facts_of(self.folder.checkpoints, STATE).get("belongs_to") != self.folder.identity():
+            raise StoreError(
+                f"The checkpoint in {self.folder.path} is of another run: graph, samples, labels or "
+                "config.toml have changed since. Put back what belongs to it, or train again."
+            )
 
     def evaluate(
         self,
@@ -206,10 +221,11 @@ class Run:
         for split in splits:
             check_split(split)
         targets = self._targets()
-        given = self.model, self._moving_means(how) if update_means else self.means, self.graph
         if how == "full":
             beside = self.folder.path.parent if scratch is None else scratch
-            return evaluate_full(*given, targets, list(splits), self.config, beside)
+            whole = self._whole_means("how='full' (--full)")
+            return evaluate_full(self.model, whole, self.graph, targets, list(splits), self.config, beside)
+        given = self.model, self._moving_means(how) if update_means else self.means, self.graph
         found = {}
         for split in splits:
             samples = samples_of(self.graph, self.samples, split, how, hops=hops, seed=seed)
@@ -226,6 +242,14 @@ class Run:
             )
         return found
 
+    def _whole_means(self, option: str) -> MeanEmbeddings | MappedShares | None:
+        """M, for what one process does alone."""
+        if isinstance(self.means, ShardedMeans):
+            raise InputError(
+                f"{option} is for one process, got {current().size} ranks. Start it without torchrun."
+            )
+        return self.means
+
     def _moving_means(self, how: How) -> MeanEmbeddings:
         """A copy of M that an evaluation may move."""
         option = "update_means=True (--update-means)"
@@ -233,11 +257,14 @@ class Run:
             raise InputError(f"{option} is for stored samples, got how={how!r}. Leave one of the two out.")
         if self.means is None:
             raise InputError(f"{self.folder.path} has no M, since gamma is 0. Leave {option} out.")
+        if not current().is_alone:
+            raise InputError(f"{option} is for one process, got {current().size} ranks. Leave it out.")
         if isinstance(self.means.home, Path):
             raise InputError(
                 f"M of {self.folder.path} lies on disk (means_home=disk), and {option} needs a copy of it in "
                 "memory. Leave it out."
             )
+        assert isinstance(self.means, MeanEmbeddings)
         return deepcopy(self.means)
 
     def _targets(self) -> np.ndarray:
@@ -275,7 +302,7 @@ class Run:
 
         Y lies in mapped files, so that a graph whose embeddings exceed the memory gets them, too.
         """
-        given = self.model, self.graph, self.means
+        given = self.model, self.graph, self._whole_means("embed_graph")
         return embed_graph(*given, Path(folder), unseen=self.config.means.unseen, bound=bound, keep=True)
 
     def __repr__(self) -> str:
@@ -286,23 +313,6 @@ class Run:
             else f"test_accuracy={result.get('test_accuracy', float('nan')):.4f}"
         )
         return f"Run({str(self.folder.path)!r}, {self.config.name}, {state})"
-
-
-def make_means(
-    config: Config, num_nodes: int, folder: RunFolder, device: torch.device, *, is_there: bool = False
-) -> MeanEmbeddings | None:
-    """M, where the config says; None if gamma is 0. One that `is_there` is not made anew, of zeros."""
-    if config.energy.gamma == 0:
-        return None
-    settings = config.means
-    if is_there and settings.means_home == "disk" and not (folder.means / "M.bin").is_file():
-        raise StoreError(f"{folder.means} has lost the means of this run. Put them back, or train again.")
-    dtype: torch.dtype = getattr(torch, settings.means_dtype)
-    is_on_device = device.type != "cpu" and fits(num_nodes * config.model.hidden * dtype.itemsize, device)
-    home: Any = folder.means if settings.means_home == "disk" else "device" if is_on_device else "host"
-    # Made where it stays: it may not fit anywhere else.
-    with device if home == "device" else nullcontext():
-        return MeanEmbeddings(num_nodes, config.model.hidden, settings.rho, home=home, dtype=dtype)
 
 
 def load_run(

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +15,30 @@ from numpy.typing import ArrayLike
 
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
+from musegnn.means.sharded import Movable
 from musegnn.means.undo import UndoLog
 from musegnn.memory import Peak
 from musegnn.models import MuseGNN
-from musegnn.runs.evaluation import sampler_of
-from musegnn.runs.run import Run, make_means
-from musegnn.sampling import Draws, SampleStore
+from musegnn.ranks import Ranks, join
+from musegnn.runs.alike import check_alike
+from musegnn.runs.data import Data
+from musegnn.runs.means import make_means, mapped_means, own_part, share_out
+from musegnn.runs.run import Run
+from musegnn.sampling import SampleStore
 from musegnn.sampling.catalog import SAMPLERS
-from musegnn.sampling.draws import split_nodes
 from musegnn.store import StoredFolder
 from musegnn.store.header import checksum
 from musegnn.training import checkpoint
-from musegnn.training.batches import Loader, default_threads
+from musegnn.training.batches import default_threads
 from musegnn.training.building import describe_model, probe
 from musegnn.training.config import Config, settings_of_tables
 from musegnn.training.evaluation import Evaluation, evaluate
-from musegnn.training.features import Features
 from musegnn.training.folder import RunFolder
 from musegnn.training.forward import device_of
 from musegnn.training.loop import BEST, STATE, Listener, Trainer
 from musegnn.training.losses import Loss, check_learnable, class_weights_of, make_loss
 from musegnn.training.profile import Profile
-from musegnn.training.schedule import learning_rate, step_seed
+from musegnn.training.schedule import learning_rate
 from musegnn.training.signals import stop_on_signals
 from musegnn.training.state import Position, State
 from musegnn.training.targets import check_targets, digest_of
@@ -92,84 +94,72 @@ def train(
             f"store must be a musegnn.SampleStore, got {store!r}. Take SampleStore.open(folder)."
         )
     store.check_graph(graph)
-    started = config or Config(name=graph.name, dataset=graph.name)
-    _check_settings(settings)
-    config, sizes = describe_model(model, with_samples(started.with_settings(settings), store))
-    targets = check_targets(graph, labels, config.training.loss)
-    data = _Data(graph, store, targets, config, threads or default_threads(device_of(model)), resume)
-    # Before the folder is made: what is refused leaves no run behind.
-    config, num_outputs = _checked(data, model, config, is_described=sizes is not None)
-    loss = _loss(data, config, num_outputs, device_of(model))
-    record = {
-        "musegnn": __version__,
-        "graph": {"digest": graph.digest, "name": graph.name, **_place(graph.stored, Path(out))},
-        "samples": {"digest": store.digest, **_place(store.stored, Path(out))},
-        "labels": None if labels is None else digest_of(targets),
-        "model": sizes,
-    }
-    with ExitStack() as stack:
+    with join() as ranks, ExitStack() as stack:
+        resume, overwrite = _as_restarted(Path(out), resume, overwrite, ranks)
+        started = config or Config(name=graph.name, dataset=graph.name)
+        _check_settings(settings)
+        config, sizes = describe_model(model, with_samples(started.with_settings(settings), store))
+        config = _with_step(config, Path(out) if resume else None, ranks)
+        targets = check_targets(graph, labels, config.training.loss)
+        data = Data(graph, store, targets, config, threads or default_threads(device_of(model)), resume)
+        # Before the folder is made: what is refused leaves no run behind.
+        config, num_outputs = _checked(data, model, config, is_described=sizes is not None)
+        loss = _loss(data, config, num_outputs, device_of(model))
+        record = {
+            "musegnn": __version__,
+            "graph": {"digest": graph.digest, "name": graph.name, **_place(graph.stored, Path(out))},
+            "samples": {"digest": store.digest, **_place(store.stored, Path(out))},
+            "labels": None if labels is None else digest_of(targets),
+            "model": sizes,
+        }
+        check_alike(config, record, ranks)
         peak = stack.enter_context(Peak())
-        folder = stack.enter_context(RunFolder(Path(out), is_there=resume))
-        if resume and not folder.is_half_made(config):
-            _check_same(folder, config, record)
-        else:
-            folder.create(config, record, overwrite=overwrite)
+        folder = stack.enter_context(RunFolder(Path(out), is_there=resume, is_read=not ranks.is_first))
+        ranks.first(lambda: _begin(folder, config, record, resume=resume, overwrite=overwrite))
         was_finished = folder.result() is not None
         if not was_finished:
+            heard = listen if ranks.is_first else lambda event: None
             trainer = stack.enter_context(
-                _trainer(folder, config, model, data, loss, checkpoint_seconds, listen, profile)
+                _trainer(folder, config, model, data, loss, checkpoint_seconds, heard, profile, ranks)
             )
             trainer.count_from(time.monotonic() if began is None else began)
             stack.enter_context(torch.random.fork_rng())
             trainer.run()
             _finish(trainer, data, peak, record)
-    run = Run(Path(out), graph=graph, samples=store, model=model, labels=labels, device=device_of(model))
-    if was_finished:
-        # The model has not seen these weights yet.
-        _ = run.model
-    return run
+        run = Run(Path(out), graph=graph, samples=store, model=model, labels=labels, device=device_of(model))
+        if was_finished:
+            # The model has not seen these weights yet.
+            _ = run.model
+        return run
+
+
+def _as_restarted(out: Path, resume: bool, overwrite: bool, ranks: Ranks) -> tuple[bool, bool]:
+    """A launcher that starts all ranks anew does so with the command that began the run."""
+    is_there = ranks.restarts > 0 and (out / "run.json").exists()
+    return (True, False) if is_there else (resume, overwrite)
+
+
+def _with_step(config: Config, resumed: Path | None, ranks: Ranks) -> Config:
+    """The config with the number of samples in a step: as the run began, or one of each rank."""
+    if config.training.samples_per_step:
+        return config
+    size = ranks.size
+    if resumed is not None and (resumed / "config.toml").is_file():
+        size = RunFolder(resumed).config().training.samples_per_step
+    return replace(config, training=replace(config.training, samples_per_step=size))
+
+
+def _begin(
+    folder: RunFolder, config: Config, record: dict[str, Any], *, resume: bool, overwrite: bool
+) -> None:
+    """The folder is there, and is that of this run."""
+    if folder.is_read or (resume and not folder.is_half_made(config)):
+        _check_same(folder, config, record)
+    else:
+        folder.create(config, record, overwrite=overwrite)
 
 
 _NOTHING = Evaluation({}, 0, math.nan, math.nan)
-
-
-@dataclass(frozen=True)
-class _Data:
-    """Where batches come from."""
-
-    graph: Graph
-    store: SampleStore
-    targets: np.ndarray
-    config: Config
-    threads: int
-    is_resumed: bool
-    _features: dict[torch.device, Features] = field(default_factory=dict)
-
-    def loader(self, split: str, device: torch.device) -> Loader | None:
-        """The batches of a split; None if the store has no samples of it or none of its seeds has a label."""
-        if split not in self.store or not len(self.store[split]):
-            return None
-        if self.graph.features is not None and device not in self._features:
-            home = self.config.training.features_home
-            # A run may go on without the GPU that it began with.
-            is_elsewhere = self.is_resumed and home == "device" and device.type == "cpu"
-            self._features[device] = Features(self.graph.features, "disk" if is_elsewhere else home, device)
-        return Loader(
-            self.store[split],
-            self.graph,
-            self.targets,
-            threads=self.threads,
-            device=device,
-            features=self._features.get(device),
-            counts_once=self.store.is_free and split != "train",
-            fresh=self._draws if self.config.sampling.online and split == "train" else None,
-        )
-
-    def _draws(self, epoch: int) -> Draws:
-        """The training samples of an epoch, drawn for it alone."""
-        store = self.store
-        seed = step_seed(store.seed, epoch)
-        return Draws(self.graph, sampler_of(store), "train", batch_size=store.batch_size or 1000, seed=seed)
 
 
 @contextmanager
@@ -177,21 +167,26 @@ def _trainer(
     folder: RunFolder,
     config: Config,
     model: MuseGNN,
-    data: _Data,
+    data: Data,
     loss: Loss,
     checkpoint_seconds: float,
     listen: Listener,
     is_profiled: bool,
+    ranks: Ranks,
 ) -> Iterator[Trainer]:
     """All that a run needs, where it was stopped if it is resumed."""
     device, settings = device_of(model), config.training
     batches = data.loader("train", device)
     assert batches is not None
-    is_begun = checkpoint.exists(folder.checkpoints, STATE)
+    is_begun = ranks.gather_json(checkpoint.exists(folder.checkpoints, STATE))[0]
     if not is_begun:
         # Of a run that was killed before its first checkpoint nothing is worth keeping.
-        folder.empty()
-    means = make_means(config, data.graph.num_nodes, folder, device, is_there=is_begun)
+        ranks.first(folder.empty)
+    saved = _saved(folder) if is_begun else None
+    if saved is not None and config.energy.gamma != 0 and config.means.means_home == "disk":
+        # Or what is lost would be made anew, of zeros.
+        mapped_means(config, data.graph.num_nodes, folder, saved.facts.get("ranks", 1))
+    means = make_means(config, data.graph.num_nodes, folder, device)
     optimizer = torch.optim.Adam(
         model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=device.type == "cuda"
     )
@@ -199,9 +194,11 @@ def _trainer(
     with ExitStack() as stack:
         undo = None
         if means is not None and isinstance(means.home, Path):
-            undo = UndoLog(means, folder.means / "undo.bin")
+            undo = UndoLog(own_part(means), means.home / "undo.bin")
             stack.callback(undo.close)
         stop = stack.enter_context(stop_on_signals())
+        if saved is not None:
+            state.load(saved)
         trainer = Trainer(
             folder=folder,
             config=config,
@@ -213,37 +210,65 @@ def _trainer(
             undo=undo,
             checkpoint_seconds=checkpoint_seconds,
             listen=listen,
-            profile=Profile(device, folder.path / "trace.json") if is_profiled else None,
+            profile=Profile(device, folder.path / "trace.json") if is_profiled and ranks.is_first else None,
+            ranks=ranks,
         )
-        if is_begun:
-            tensors, facts = checkpoint.load(folder.checkpoints, STATE)
-            if facts["belongs_to"] != folder.identity():
-                raise StoreError(
-                    f"The checkpoint in {folder.path} is of another run: graph, samples, labels or "
-                    "config.toml have changed since. Put back what belongs to it, or begin a new run."
-                )
-            state.load(tensors, facts["position"])
-            if undo is not None:
-                undo.roll_back(state.position.step)
-            folder.rewind_events(facts["events"])
+        if saved is not None:
+            _go_back(folder, saved, config, means, undo, ranks)
+            if saved.facts.get("ranks", 1) != ranks.size:
+                trainer.save()
+                folder.drop_other_means(ranks.size)
         else:
-            homes = {"features": batches.features.home, "means": means.place if means is not None else None}
-            sizes = {"epochs": settings.epochs, "samples": len(batches)}
+            homes = {
+                "features": batches.features.home,
+                "features_about": batches.features.about,
+                "means": means.place if means is not None else None,
+            }
+            sizes = {"epochs": settings.epochs, "samples": len(batches), "ranks": ranks.size}
             listen(folder.log("start", **sizes, device=str(device), **homes))
             trainer.save()
         yield trainer
 
 
-def _checked(data: _Data, model: MuseGNN, config: Config, *, is_described: bool) -> tuple[Config, int]:
+def _saved(folder: RunFolder) -> checkpoint.Loaded:
+    """The checkpoint to go on from."""
+    saved = checkpoint.load(folder.checkpoints, STATE)
+    if saved.facts.get("belongs_to") != folder.identity():
+        raise StoreError(
+            f"The checkpoint in {folder.path} is of another run: graph, samples, labels or "
+            "config.toml have changed since. Put back what belongs to it, or begin a new run."
+        )
+    return saved
+
+
+def _go_back(
+    folder: RunFolder,
+    saved: checkpoint.Loaded,
+    config: Config,
+    means: Movable | None,
+    undo: UndoLog | None,
+    ranks: Ranks,
+) -> None:
+    """What lies in files is as it was at the checkpoint."""
+    step, size = Position.read(saved.facts.get("position")).step, saved.facts.get("ranks", 1)
+    if undo is not None and means is not None:
+        if size == ranks.size:
+            undo.roll_back(step)
+        else:
+            share_out(mapped_means(config, means.shape[0], folder, size), means, folder, step, ranks)
+    folder.rewind_events(saved.facts["events"])
+
+
+def _checked(data: Data, model: MuseGNN, config: Config, *, is_described: bool) -> tuple[Config, int]:
     """Refuse what cannot be trained. The config with what M needs to know of the model, and its outputs."""
     batches = data.loader("train", device_of(model))
     if batches is None:
         raise InputError(f"{data.store.stored.folder} has no training samples. Draw them: `muse sample`.")
-    check_learnable(_targets_of(data, "train"))
+    check_learnable(data.targets_of("train"))
     settings = config.training
     has_valid = data.loader("valid", device_of(model)) is not None
     # Unknown labels are -1 or NaN.
-    if settings.patience and not (has_valid and (_targets_of(data, "valid") >= 0).any()):
+    if settings.patience and not (has_valid and (data.targets_of("valid") >= 0).any()):
         raise InputError(
             f"patience={settings.patience} looks at the validation nodes, but no node of the split 'valid' "
             "has a label and a sample. Take patience=0, or give the graph such a split."
@@ -255,7 +280,7 @@ def _checked(data: _Data, model: MuseGNN, config: Config, *, is_described: bool)
         schedule=settings.schedule,
         warmup=settings.warmup,
     )
-    row = batches.features.read(np.zeros(1, dtype=np.int64))
+    row = batches.features.read(None, 0, np.zeros(1, dtype=np.int64))
     width, num_outputs = probe(model, batches.features.rows(row, torch.zeros(1, dtype=torch.int64)))
     needed = data.targets.shape[1] if data.targets.ndim == 2 else int(data.targets.max()) + 1
     if needed > num_outputs or (data.targets.ndim == 2 and needed != num_outputs):
@@ -297,26 +322,22 @@ def with_samples(config: Config, store: SampleStore) -> Config:
     return replace(config, sampling=sampling)
 
 
-def _loss(data: _Data, config: Config, num_outputs: int, device: torch.device) -> Loss:
+def _loss(data: Data, config: Config, num_outputs: int, device: torch.device) -> Loss:
     settings = config.training
     weights = None
     if settings.class_weights and settings.loss == "cross_entropy":
-        weights = class_weights_of(_targets_of(data, "train"), num_outputs).to(device, torch.float32)
+        weights = class_weights_of(data.targets_of("train"), num_outputs).to(device, torch.float32)
     return make_loss(settings.loss, class_weights=weights, label_smoothing=settings.label_smoothing)
 
 
-def _targets_of(data: _Data, split: str) -> np.ndarray:
-    targets: np.ndarray = data.targets[split_nodes(data.graph, split)]
-    return targets
-
-
-def _finish(trainer: Trainer, data: _Data, peak: Peak, record: dict[str, Any]) -> None:
+def _finish(trainer: Trainer, data: Data, peak: Peak, record: dict[str, Any]) -> None:
     """The best weights, what they reach, result.json."""
     folder, config, state = trainer.folder, trainer.config, trainer.state
     if checkpoint.exists(folder.checkpoints, BEST):
-        state.load_prediction(checkpoint.load(folder.checkpoints, BEST)[0])
+        state.load_prediction(checkpoint.load(folder.checkpoints, BEST))
     else:
-        checkpoint.save(folder.checkpoints, BEST, state.prediction_tensors(), {"position": state.facts()})
+        given = state.prediction_tensors(), {"position": state.facts()}, state.share(), trainer.ranks
+        checkpoint.save(folder.checkpoints, BEST, *given)
     found = {}
     for split in ("valid", "test"):
         loader = data.loader(split, device_of(state.model))
@@ -341,7 +362,8 @@ def _finish(trainer: Trainer, data: _Data, peak: Peak, record: dict[str, Any]) -
         "epochs": position.epoch,
         "best_epoch": position.best_epoch + 1,
         "seconds": round(position.seconds, 2),
-        "peak_rss_mb": round(peak.bytes / 2**20, 1),
+        "ranks": trainer.ranks.size,
+        "peak_rss_mb": round(max(trainer.ranks.gather_json(peak.bytes)) / 2**20, 1),
         "seed": config.training.seed,
         "parameters": sum(part.numel() for part in state.model.parameters()),
         "threads": torch.get_num_threads(),
@@ -350,7 +372,9 @@ def _finish(trainer: Trainer, data: _Data, peak: Peak, record: dict[str, Any]) -
         **{key: record[key] for key in ("graph", "samples", "musegnn")},
     }
     trainer.listen(folder.log("end", **{k: v for k, v in result.items() if isinstance(v, int | float | str)}))
-    checkpoint.write_json(folder.path / "result.json", checkpoint.finite(result))
+    if trainer.ranks.is_first:
+        checkpoint.write_json(folder.path / "result.json", checkpoint.finite(result))
+    trainer.ranks.gather(b"")
 
 
 def _check_same(folder: RunFolder, config: Config, record: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from musegnn.graph import Graph
 from musegnn.graph.building import free_bytes
 from musegnn.graph.checks import SPLITS, num_workers
 from musegnn.progress import Advance, progress
+from musegnn.ranks import Ranks, current
 from musegnn.sampling import layout, salvage
 from musegnn.sampling.base import Sampler
 from musegnn.sampling.draws import check_graph_type
@@ -22,6 +24,8 @@ from musegnn.sampling.plan import Plan, estimate
 from musegnn.sampling.record import Sample
 from musegnn.sampling.sample_store import KIND, SampleStore
 from musegnn.store import ArraySpec, ArrayWriter, FolderWriter, Journal
+from musegnn.store.folder import file_of
+from musegnn.store.journal import note
 from musegnn.version import __version__
 
 
@@ -48,7 +52,28 @@ def sample(
     """
     num_workers(workers)
     check_graph_type(graph)
-    folder = Path(out)
+    folder, ranks = Path(out), current()
+    if not ranks.is_first:
+        _help(Plan(graph, sampler, splits, batch_size=batch_size, seed=seed), workers, ranks)
+        return SampleStore.open(folder)
+    store = _sample(graph, sampler, folder, batch_size, seed, splits, workers, overwrite, announce)
+    # Nothing is left to help with.
+    ranks.tell(None)
+    return store
+
+
+def _sample(
+    graph: Graph,
+    sampler: Sampler,
+    folder: Path,
+    batch_size: int,
+    seed: int,
+    splits: Sequence[str],
+    workers: int,
+    overwrite: bool,
+    announce: Callable[[Plan, int], None],
+) -> SampleStore:
+    """What one process does, or the first of several."""
     # What is there is looked at under the lock, and replaced only as far as it is ours to mend.
     with FolderWriter(folder, KIND, overwrite=True, keep=True) as writer:
         finished = None if overwrite else salvage.finished(folder)
@@ -97,36 +122,71 @@ def _check_disk(writer: FolderWriter, journal: Journal, plan: Plan) -> None:
         )
 
 
+Shard = tuple[str, str, range]
+"""Name, split, numbers of its samples."""
+Note = Callable[[str, ArraySpec, dict[str, Any]], object]
+
+
 def _draw_missing(writer: FolderWriter, journal: Journal, plan: Plan, workers: int) -> None:
-    """Every worker takes the next shard that is missing, draws it alone, notes it and begins another.
+    """All ranks draw, each its own share; what is drawn is noted in files, which the first one then reads.
 
     Nobody waits for the disk here: a shard that a power cut takes from under its note does not have its
     digest any more, and is drawn again.
     """
-    todo: queue.SimpleQueue[tuple[str, str, range]] = queue.SimpleQueue()
-    missing = 0
-    for name, split, indices in plan.shards():
+    ranks = current()
+    missing = [shard for shard in plan.shards() if shard[0] not in journal.entries]
+    ranks.tell([str(writer.files), str(writer.journal), [name for name, _, _ in missing]])
+    own = [missing[number] for number in ranks.share(len(missing))]
+    _draw(own, plan, writer.path, journal.add, workers, num_ranks=ranks.size)
+    ranks.wait()
+    for name, _, _ in missing:
         if name not in journal.entries:
-            todo.put((name, split, indices))
-            missing += len(indices)
+            journal.look(name)
+
+
+def _help(plan: Plan, workers: int, ranks: Ranks) -> None:
+    """Draw this rank's share of what the first one says is missing, until it says that nothing is."""
+    while (said := ranks.tell(None)) is not None:
+        files, journal, names = Path(said[0]), Path(said[1]), said[2]
+        shards = {shard[0]: shard for shard in plan.shards()}
+        own = [shards[names[number]] for number in ranks.share(len(names))]
+        _draw(own, plan, partial(file_of, files), partial(note, journal), workers)
+        ranks.wait()
+
+
+def _draw(
+    shards: list[Shard], plan: Plan, path: Callable[[str], Path], done: Note, workers: int, num_ranks: int = 1
+) -> None:
+    """Every worker takes the next shard, draws it alone, notes it and begins another."""
+    todo: queue.SimpleQueue[Shard] = queue.SimpleQueue()
+    for shard in shards:
+        todo.put(shard)
+    missing = num_ranks * sum(len(indices) for _, _, indices in shards)
     stop, workers = threading.Event(), max(1, min(workers, todo.qsize()))
+    there = max(plan.num_samples - missing, 0)
     with (
-        progress("Sampling", plan.num_samples, "samples", done=plan.num_samples - missing) as advance,
+        progress("Sampling", plan.num_samples, "samples", done=there) as advance,
         ThreadPoolExecutor(workers) as pool,
     ):
         try:
-            tasks = [pool.submit(_work, todo, plan, writer, journal, advance, stop) for _ in range(workers)]
+            tell = partial(_advance_all, advance, num_ranks)
+            tasks = [pool.submit(_work, todo, plan, path, done, tell, stop) for _ in range(workers)]
             for task in wait(tasks, return_when=FIRST_EXCEPTION).done:
                 task.result()
         finally:
             stop.set()
 
 
+def _advance_all(advance: Advance, num_ranks: int, amount: int, note: str = "") -> None:
+    """The others are about as far."""
+    advance(num_ranks * amount, note)
+
+
 def _work(
-    todo: "queue.SimpleQueue[tuple[str, str, range]]",
+    todo: "queue.SimpleQueue[Shard]",
     plan: Plan,
-    writer: FolderWriter,
-    journal: Journal,
+    path: Callable[[str], Path],
+    done: Note,
     advance: Advance,
     stop: threading.Event,
 ) -> None:
@@ -136,9 +196,9 @@ def _work(
         except queue.Empty:
             return
         samples = (plan.draws[split][index] for index in indices)
-        written = _write_shard(writer.path(name), samples, advance, stop)
+        written = _write_shard(path(name), samples, advance, stop)
         if written is not None:
-            journal.add(name, *written)
+            done(name, *written)
 
 
 def _write_shard(
@@ -163,11 +223,18 @@ def _write_tables(writer: FolderWriter, journal: Journal, plan: Plan) -> None:
     facts: dict[str, dict[str, list[np.ndarray]]] = {
         split: {"sizes": [], "bounds": []} for split in plan.draws
     }
-    for name, split, _ in plan.shards():
+    for name, split, indices in plan.shards():
         writer.adopt(name, journal.entries[name].spec)
         noted = journal.entries[name].facts
         for table, rows in facts[split].items():
-            rows.append(np.array(noted[table], dtype=np.float64 if table == "bounds" else np.int64))
+            try:
+                rows.append(np.array(noted[table], dtype=np.float64 if table == "bounds" else np.int64))
+                rows[-1].shape = (len(indices), 4)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                where = journal.entries[name].path
+                raise StoreError(
+                    f"{where} is of no shard. Remove {writer.partial}, then draw again."
+                ) from error
     for split, tables in facts.items():
         for table, rows in tables.items():
             writer.write(f"{split}_{table}", np.concatenate(rows))

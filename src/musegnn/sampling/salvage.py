@@ -55,9 +55,9 @@ def check_plan(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> Non
 
 
 def _brief(value: Any) -> str:
-    if isinstance(value, dict):
-        return spell(value) if value.keys() == {"name", "settings"} else ", ".join(value)
-    return str(value)
+    if not isinstance(value, dict):
+        return str(value)
+    return spell(value) if isinstance(value.get("settings"), dict) and "name" in value else ", ".join(value)
 
 
 def drop_damaged(journal: Journal, threads: int) -> None:
@@ -125,10 +125,10 @@ def check_kept_alike(writer: FolderWriter, journal: Journal, plan: Plan) -> None
         entry = journal.entries[name]
         facts = entry.facts
         shard = map_array(writer.path(name), entry.spec)
-        sizes, bounds = layout.Sizes(*facts["sizes"][0]), np.array(facts["bounds"][0])
         try:
+            sizes, bounds = layout.Sizes(*facts["sizes"][0]), np.array(facts["bounds"][0])
             there = layout.read(shard, sizes, bounds, id_dtype)
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, LookupError, TypeError):
             # It does not even fit its shard.
             there = None
         if there is None or not _is_same(plan.draws[split][indices[0]], there):

@@ -50,6 +50,11 @@ def file_errors(path: Path, when_full: str = _NOTHING_KEPT) -> Iterator[None]:
         raise StoreError(f"{name} cannot be used: {reason}.") from error
 
 
+def file_of(folder: Path, name: str) -> Path:
+    """The file of an array."""
+    return folder / f"{name}.bin"
+
+
 class FolderWriter:
     """Writes a store: `array` for each array, then `publish`. Leaving without it leaves nothing behind.
 
@@ -102,7 +107,7 @@ class FolderWriter:
 
     def path(self, name: str) -> Path:
         """Where the file of an array lies while the store is written."""
-        return self.files / f"{name}.bin"
+        return file_of(self.files, name)
 
     def adopt(self, name: str, spec: ArraySpec) -> None:
         """Take a file that was written and finished at `path(name)` into the store."""
@@ -283,7 +288,7 @@ class StoredFolder:
 
     def path(self, name: str) -> Path:
         """The file of an array."""
-        return self.folder / f"{name}.bin"
+        return file_of(self.folder, name)
 
     def map(self, name: str) -> np.ndarray:
         """Map one array now."""

@@ -74,9 +74,7 @@ class Header:
                 f"{path} has format version {body.get('version')!r}, this musegnn reads version "
                 f"{FORMAT_VERSION}. Write the store again with this version."
             )
-        found = body.pop("checksum", None)
-        if found != checksum(body):
-            raise StoreError(f"{path} was changed after it was written: its checksum does not fit. {_AGAIN}")
+        check_seal(body, path, _AGAIN)
         try:
             arrays = {name: array_spec(name, spec) for name, spec in body["arrays"].items()}
             attributes, provenance = dict(body["attributes"]), dict(body["provenance"])
@@ -115,6 +113,12 @@ def array_spec(name: str, body: Any) -> ArraySpec:
     if not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
         raise ValueError(f"array {name!r}: digest {digest!r}")
     return ArraySpec(dtype=dtype, shape=tuple(shape), digest=digest)
+
+
+def check_seal(body: dict[str, Any], path: Path, again: str) -> None:
+    """Take the checksum out of what was read, and refuse what does not have it."""
+    if body.pop("checksum", None) != checksum(body):
+        raise StoreError(f"{path} was changed after it was written: its checksum does not fit. {again}")
 
 
 def checksum(body: dict[str, Any]) -> str:

@@ -64,9 +64,14 @@ class Journal:
 
     def add(self, name: str, spec: ArraySpec, facts: dict[str, Any]) -> None:
         """Note that an array is complete."""
-        path = self._writer.journal / f"{name}.json"
-        _write(path, {"spec": asdict(spec), "facts": facts})
-        self.entries[name] = Entry(spec, path)
+        self.entries[name] = note(self._writer.journal, name, spec, facts)
+
+    def look(self, name: str) -> None:
+        """Take in an array that another process has noted."""
+        entry = self._entry(self._writer.journal / f"{name}.json")
+        if entry is None:
+            raise StoreError(f"{self._writer.path(name)} is not complete. Do the same again.")
+        self.entries[name] = entry
 
     def drop(self, name: str) -> None:
         """Forget an array and remove its file."""
@@ -87,6 +92,13 @@ class Journal:
         except (KeyError, TypeError, ValueError, StoreError):
             return None
         return Entry(spec, path)
+
+
+def note(journal: Path, name: str, spec: ArraySpec, facts: dict[str, Any]) -> Entry:
+    """Note in the folder of a journal that an array is complete."""
+    path = journal / f"{name}.json"
+    _write(path, {"spec": asdict(spec), "facts": facts})
+    return Entry(spec, path)
 
 
 def _read(path: Path) -> Any:

@@ -15,10 +15,12 @@ from torch import Tensor
 
 from musegnn.errors import InputError
 from musegnn.extras import has_triton
+from musegnn.features.homes import Features
 from musegnn.graph import Graph
+from musegnn.ranks import ALONE, Ranks
 from musegnn.sampling.record import Sample
+from musegnn.sampling.sample_store import StoredSamples
 from musegnn.sampling.sequence import Samples
-from musegnn.training.features import Features
 from musegnn.training.profile import timer
 from musegnn.unfolding.resident import Resident, keep, prepared
 
@@ -83,7 +85,7 @@ class Loader:
         self.samples, self.graph, self.targets = samples, graph, targets
         self.threads = threads
         self.device = device or torch.device("cpu")
-        self.features = features or Features(graph.features, "disk", self.device)
+        self.features = features or Features(graph.features, "mapped", self.device)
         self.counts_once = counts_once
         """Whether a seed that an earlier sample had is left out of the targets: for samplers that repeat."""
         self.fresh = fresh
@@ -107,11 +109,20 @@ class Loader:
         if self.fresh is not None:
             self.samples = self.fresh(epoch)
 
-    def batches(self, order: Sequence[int] | Integer[np.ndarray, " samples"]) -> Iterator[Batch]:
-        """The batches of these samples, in this order."""
+    def batches(
+        self, order: Sequence[int] | Integer[np.ndarray, " samples"], ranks: Ranks = ALONE
+    ) -> Iterator[Batch]:
+        """The batches of these samples, in this order; of several ranks each has its own share."""
+        own = ranks.share(len(order))
         seen = np.zeros(self.graph.num_nodes, dtype=bool) if self.counts_once else None
-        for batch in self._moved(self._read_ahead(order)):
-            yield batch if seen is None else _once(batch, seen)
+        for place, batch in zip(own, self._moved(self._read_ahead([order[i] for i in own])), strict=True):
+            if seen is None:
+                yield batch
+                continue
+            # What the others have between the last one and this one is theirs.
+            for i in range(max(place - ranks.size + 1, 0), place):
+                seen[self.samples.sample(int(order[i])).seeds] = True
+            yield _once(batch, seen)
 
     def _read_ahead(self, order: Sequence[int] | Integer[np.ndarray, " samples"]) -> Iterator[_Read]:
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="musegnn-loader")
@@ -140,13 +151,14 @@ class Loader:
             num_seeds=stored.num_seeds,
             bounds=np.array(stored.bounds),
         )
+        split = self.samples.split if isinstance(self.samples, StoredSamples) else None
         targets = _targets(self.targets, sample.seeds)
         is_cuda = self.device.type == "cuda"
         return _Read(
             index=index,
             sample=sample,
             node_ids=torch.from_numpy(sample.node_ids),
-            rows=self.features.read(sample.node_ids),
+            rows=self.features.read(split, index, sample.node_ids),
             targets=targets.pin_memory() if is_cuda else targets,
             resident=prepared(sample).pin_memory() if is_cuda and has_triton() else None,
         )

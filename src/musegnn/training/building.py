@@ -1,4 +1,4 @@
-"""A model from its settings, and the settings of a model."""
+"""A model and its features from their settings, and the settings of a model."""
 
 from dataclasses import asdict, replace
 from typing import Any
@@ -8,8 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from musegnn.errors import InputError
+from musegnn.features.homes import Features, open_features
+from musegnn.graph import Graph
 from musegnn.models import MLP, MuseGNN
 from musegnn.models.dropout import Dropout
+from musegnn.sampling import SampleStore
 from musegnn.training.config import Config, EnergyConfig, ModelConfig
 from musegnn.unfolding import Energy
 from musegnn.unfolding.penalty import PENALTIES
@@ -21,6 +24,27 @@ def build_model(config: Config, in_dim: int, out_dim: int) -> MuseGNN:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.training.seed)
         return MuseGNN(in_dim, out_dim, energy=energy, **asdict(config.model))
+
+
+def build_features(
+    config: Config, graph: Graph, store: SampleStore, device: torch.device, *, is_resumed: bool = False
+) -> Features:
+    """The features of a graph where the config says, for as many reads of each sample as it asks for."""
+    settings = config.training
+    home, cache = settings.features_home, settings.features_cache
+    # A run may go on without the GPU that it began with.
+    is_elsewhere = is_resumed and home == "gpu" and device.type == "cpu"
+    looks = settings.epochs // settings.evaluate_every + 1
+    return open_features(
+        graph,
+        store,
+        "auto" if is_elsewhere else home,
+        device,
+        reads={"train": settings.epochs, "valid": looks, "test": 1},
+        cache=None if isinstance(cache, str) else cache,
+        pack=settings.features_pack,
+        is_online=config.sampling.online,
+    )
 
 
 def describe_model(model: MuseGNN, config: Config) -> tuple[Config, dict[str, int] | None]:

@@ -8,81 +8,141 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from musegnn.errors import StoreError
 from musegnn.progress import ignore
+from musegnn.ranks import ALONE, Ranks
 from musegnn.store import file_errors
 from musegnn.store.arrays import file_digest
-from musegnn.store.header import checksum, read_json
+from musegnn.store.header import check_seal, checksum, read_json
 
 FORMAT = "musegnn checkpoint"
 VERSION = 1
 KEPT = "The last complete checkpoint is kept; free some space, then go on with `muse train --resume`."
 
 
-def save(folder: Path, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Write `<name>.json` and its tensors, whole or not at all; the one before is then removed."""
+def save(
+    folder: Path,
+    name: str,
+    tensors: dict[str, Tensor],
+    facts: dict[str, Any],
+    share: dict[str, Tensor] | None = None,
+    ranks: Ranks = ALONE,
+) -> None:
+    """Write `<name>.json` and its tensors, whole or not at all; the one before is then removed.
+
+    Of several ranks, the first writes it, and every one a file of its own with its `share` of M.
+    """
     with file_errors(folder, KEPT):
-        folder.mkdir(exist_ok=True)
-        for stray in folder.glob(".tmp*"):
-            # Of safetensors, if it was killed while it wrote.
-            stray.unlink()
-        fresh = folder / f"{name}.safetensors.partial"
-        try:
-            save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, fresh)
-            _sync(fresh)
-            digest = file_digest(fresh, ignore, threads=1)
-            final = folder / f"{name}-{digest[:16]}.safetensors"
-            fresh.rename(final)
-        except BaseException as error:
-            fresh.unlink(missing_ok=True)
-            # safetensors has an error of its own for what the system says, such as a full disk.
-            told = re.search(r"os error (\d+)", str(error))
-            if type(error).__name__ == "SafetensorError" and told is not None:
-                raise OSError(int(told[1]), str(error), str(folder)) from error
-            raise
-        body = {"format": FORMAT, "version": VERSION, "file": final.name, "digest": digest, "facts": facts}
-        write_json(folder / f"{name}.json", {**body, "checksum": checksum(body)})
-        for old in folder.glob(f"{name}-*.safetensors"):
-            if old != final:
-                old.unlink()
+        if ranks.is_first:
+            folder.mkdir(exist_ok=True)
+            for stray in folder.glob(".tmp*"):
+                # Of safetensors, if it was killed while it wrote.
+                stray.unlink()
+        # Nobody writes before that.
+        ranks.gather(b"")
+        own = [] if share is None else [_write(folder, f"{name}.{ranks.rank}", share)]
+        shares = [file for files in ranks.gather_json(own) for file in files]
+        if ranks.is_first:
+            file, digest = _write(folder, name, tensors)
+            body = {"format": FORMAT, "version": VERSION, "file": file, "digest": digest, "facts": facts}
+            write_json(folder / f"{name}.json", {**body, **({"shares": shares} if shares else {})})
+            kept = {file, *(one for one, _ in shares)}
+            for old in [*folder.glob(f"{name}-*.safetensors"), *folder.glob(f"{name}.*-*.safetensors")]:
+                if old.name not in kept:
+                    old.unlink()
+        # Whoever goes on may rely on it.
+        ranks.gather(b"")
 
 
-def load(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and facts of a checkpoint, every byte compared with its digest."""
-    facts, digest, path = _read(folder, name)
+def _write(folder: Path, stem: str, tensors: dict[str, Tensor]) -> tuple[str, str]:
+    """The name of the file, which ends in its digest, and the digest."""
+    fresh = folder / f"{stem}.safetensors.partial"
+    try:
+        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, fresh)
+        _sync(fresh)
+        digest = file_digest(fresh, ignore, threads=1)
+        final = folder / f"{stem}-{digest[:16]}.safetensors"
+        fresh.rename(final)
+        return final.name, digest
+    except BaseException as error:
+        fresh.unlink(missing_ok=True)
+        # safetensors has an error of its own for what the system says, such as a full disk.
+        told = re.search(r"os error (\d+)", str(error))
+        if isinstance(error, SafetensorError) and told is not None:
+            raise OSError(int(told[1]), str(error), str(folder)) from error
+        raise
+
+
+class Loaded(NamedTuple):
+    """A checkpoint that was read at once: training may replace it meanwhile."""
+
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+    digest: str
+    shares: list[Path]
+    """Files with the rows of M of each rank that wrote it, if they were several; `load_share` reads them."""
+
+
+def load(folder: Path, name: str) -> Loaded:
+    """A checkpoint, every byte compared with its digest."""
+    body = _read(folder, name)
+    path = folder / body.file
     with file_errors(path):
-        if file_digest(path, ignore, threads=1) != digest:
+        try:
+            tensors = _load_file(path, body.file_digest)
+            shares = [folder / file for file, _ in body.shares]
+            return Loaded(tensors, body.facts, body.digest, shares)
+        except FileNotFoundError:
+            if digest_of(folder, name) == body.digest:
+                raise
+    return load(folder, name)
+
+
+def load_share(path: Path) -> dict[str, Tensor]:
+    """The rows of M of one rank; the name of the file tells its digest."""
+    with file_errors(path):
+        return _load_file(path, path.stem.rpartition("-")[2])
+
+
+def _load_file(path: Path, digest: str) -> dict[str, Tensor]:
+    try:
+        if not file_digest(path, ignore, threads=1).startswith(digest):
             raise StoreError(f"{path} is damaged: its bytes do not have their digest. Train again.")
-        return load_file(path), facts
+        return load_file(path)
+    except SafetensorError as error:
+        reason = " ".join(str(error).split())
+        raise StoreError(f"{path} holds no tensors that can be read ({reason}). Train again.") from error
 
 
 def facts_of(folder: Path, name: str) -> dict[str, Any]:
     """The facts alone."""
-    return _read(folder, name)[0]
+    return _read(folder, name).facts
 
 
 def digest_of(folder: Path, name: str) -> str:
-    """SHA-256 of the tensors' file."""
-    return _read(folder, name)[1]
+    """SHA-256 of all its tensors."""
+    return _read(folder, name).digest
 
 
 def exists(folder: Path, name: str) -> bool:
     """Whether there is such a checkpoint."""
-    return (folder / f"{name}.json").exists()
+    # A link to nowhere is no reason to begin anew.
+    return os.path.lexists(folder / f"{name}.json")
 
 
 def write_json(path: Path, body: dict[str, Any]) -> None:
-    """An object, whole or not at all."""
+    """An object with its checksum, whole or not at all."""
     fresh = path.with_name(path.name + ".partial")
     with file_errors(path, KEPT):
         try:
             with fresh.open("w", encoding="utf-8") as file:
-                json.dump(body, file, indent=1)
+                json.dump({**body, "checksum": checksum(body)}, file, indent=1)
                 file.write("\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -102,7 +162,21 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _read(folder: Path, name: str) -> tuple[dict[str, Any], str, Path]:
+class _Body(NamedTuple):
+    """What the JSON says."""
+
+    facts: dict[str, Any]
+    file: str
+    file_digest: str
+    shares: list[list[str]]
+
+    @property
+    def digest(self) -> str:
+        digests = [digest for _, digest in self.shares]
+        return checksum({"file": self.file_digest, "shares": digests}) if digests else self.file_digest
+
+
+def _read(folder: Path, name: str) -> _Body:
     path = folder / f"{name}.json"
     with file_errors(path):
         if not path.is_file():
@@ -117,10 +191,22 @@ def _read(folder: Path, name: str) -> tuple[dict[str, Any], str, Path]:
             f"{path} has format version {body.get('version')!r}, this musegnn reads version {VERSION}. "
             "Train again with this version, or go on with the version that wrote it."
         )
-    found = body.pop("checksum", None)
-    if found != checksum(body):
-        raise StoreError(f"{path} was changed after it was written: its checksum does not fit. Train again.")
-    return body["facts"], body["digest"], folder / body["file"]
+    check_seal(body, path, "Train again.")
+    facts, shares = body.get("facts"), body.get("shares", [])
+    if not isinstance(facts, dict) or not isinstance(shares, list):
+        raise StoreError(f"{path} is not a valid checkpoint. Train again.")
+    main = [body.get("file"), body.get("digest")]
+    stems = [name, *(f"{name}.{rank}" for rank in range(len(shares)))]
+    # No other files: a name could lead out of the folder.
+    if not all(_is_named(stem, one) for stem, one in zip(stems, [main, *shares], strict=True)):
+        raise StoreError(f"{path} names files that no checkpoint has. Train again.")
+    return _Body(facts, str(main[0]), str(main[1]), shares)
+
+
+def _is_named(stem: str, file: Any) -> bool:
+    """Whether a file has the name that goes with its digest."""
+    is_pair = isinstance(file, list) and len(file) == 2 and all(isinstance(part, str) for part in file)
+    return is_pair and file[0] == f"{stem}-{file[1][:16]}.safetensors"
 
 
 def _sync(path: Path) -> None:

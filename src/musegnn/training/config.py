@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields, replace
+from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -30,6 +31,8 @@ _ABOVE_ZERO = math.ulp(0.0)
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 _LARGEST_WHOLE = 2**63 - 1
 """Of TOML, and of a seed of torch."""
+_LARGEST_FILE = 1 << 20
+"""Bytes of a recipe; it is read into memory whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +100,7 @@ class TrainingConfig:
     """Loss, optimizer, and when to stop."""
 
     epochs: int = _setting(20, "passes over all training samples", low=1)
+    samples_per_step: int = _setting(0, "whose gradients a step adds up; 0: one of each rank", low=0)
     lr: float = _setting(1e-3, "of Adam", low=_ABOVE_ZERO)
     weight_decay: float = _setting(0.0, "of Adam", low=0)
     schedule: Literal["constant", "cosine", "linear"] = _setting("constant", "of lr; the others end at 0")
@@ -111,9 +115,13 @@ class TrainingConfig:
     patience: int = _setting(0, "epochs without a better one after which to stop; 0 never stops", low=0)
     evaluate_every: int = _setting(1, "epochs between two looks at the validation nodes", low=1)
     precision: Literal["float32", "bfloat16"] = _setting("float32", "of f and g; on a GPU also of the steps")
-    features_home: Literal["auto", "device", "host", "disk"] = _setting(
-        "auto", "where features lie: on the GPU if they fit, in memory, or in the mapped file"
+    features_home: Literal["auto", "gpu", "ram", "mapped", "cached", "packed"] = _setting(
+        "auto", "where features lie (docs/features.md); auto: the first that fits"
     )
+    features_cache: float | Literal["auto"] = _setting(
+        "auto", "of cached: bytes of rows in memory, or up to 1 their share of the features", low=0
+    )
+    features_pack: str = _setting("", "of packed: its folder, if it is not beside the samples")
     update_means: bool = _setting(False, "M also changes during evaluation, as in the authors' code")
     seed: int = _setting(0, "of weights, dropout and order", low=0)
 
@@ -168,11 +176,22 @@ class Config:
         return replace(self, **{table: replace(getattr(self, table), **new) for table, new in parts.items()})
 
     @classmethod
+    def read(cls, path: Path) -> "Config":
+        """Read a TOML file that may hold anything."""
+        if path.stat().st_size > _LARGEST_FILE:
+            raise InputError(f"{path} has more than {_LARGEST_FILE:,} bytes: no settings. Pass another file.")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is no text in UTF-8, as TOML must be ({error.reason}).") from error
+        return cls.from_toml(text, str(path))
+
+    @classmethod
     def from_toml(cls, text: str, where: str) -> "Config":
         """Read a recipe or the `config.toml` of a run."""
         try:
             body = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{where} is not TOML: {error}.") from error
         known = {setting.name for setting in fields(cls)}
         settings: dict[str, Any] = {}

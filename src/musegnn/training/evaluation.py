@@ -1,18 +1,22 @@
 """Evaluation: the same pipeline on other samples, M read-only, so that twice gives the same answer."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from musegnn.errors import InputError
 from musegnn.means import MeanEmbeddings
+from musegnn.means.sharded import Means
 from musegnn.models import MuseGNN
 from musegnn.progress import progress
+from musegnn.ranks import ALONE, Ranks, current
 from musegnn.training.batches import Batch, Loader
 from musegnn.training.config import Config
-from musegnn.training.forward import classify, device_of, embed, gather_means, traced, update_means
+from musegnn.training.forward import Asked, classify, device_of, embed, gather_means, traced, update_means
 from musegnn.training.metrics import ScoreBook
 from musegnn.unfolding.penalty import Rows
 
@@ -36,6 +40,7 @@ class Scored:
     """A batch with what the model makes of it."""
 
     batch: Batch
+    asked: Asked
     Y: Rows
     logits: Tensor
     error_bound: float | None
@@ -44,15 +49,22 @@ class Scored:
 
 def score(
     model: MuseGNN,
-    means: MeanEmbeddings | None,
+    means: Means | None,
     loader: Loader,
     config: Config,
     *,
     bounds: int | None = None,
-    indices: range | list[int] | None = None,
-) -> Iterator[Scored]:
-    """Batch by batch; `bounds` of them with an error bound, all if None, which takes about twice the time."""
-    for number, batch in enumerate(loader.batches(range(len(loader)) if indices is None else indices)):
+    indices: Sequence[int] | None = None,
+    ranks: Ranks = ALONE,
+) -> Iterator[Scored | None]:
+    """Batch by batch; `bounds` of them with an error bound, all if None, which takes about twice the time.
+
+    Several ranks take turns: each yields as often, None where there is no batch left for it.
+    """
+    order = range(len(loader)) if indices is None else indices
+    batches = loader.batches(order, ranks)
+    for first in range(0, len(order), ranks.size):
+        number, batch = first + ranks.rank, next(batches, None)
         # The curve of the first sample; of the others the last step, which is all that a bound takes.
         traced_steps = model.steps if number == 0 else 1
         is_traced = bounds is None or number < bounds
@@ -61,25 +73,27 @@ def score(
 
 @torch.no_grad()
 def score_batch(
-    model: MuseGNN, means: MeanEmbeddings | None, batch: Batch, config: Config, traced_steps: int | None
-) -> Scored:
+    model: MuseGNN, means: Means | None, batch: Batch | None, config: Config, traced_steps: int | None
+) -> Scored | None:
     """One batch; with energies and a bound of its last steps unless that is None."""
     model.eval()
     precision = config.training.precision
-    mu, seen = gather_means(means, batch, config.means.unseen, device_of(model))
+    asked = gather_means(means, batch, config.means.unseen, device_of(model))
+    if batch is None:
+        return None
     if traced_steps is None:
-        Y, bound, energies = embed(model, batch, mu, seen, precision=precision), None, []
+        Y, bound, energies = embed(model, batch, asked.mu, asked.seen, precision=precision), None, []
     else:
-        trace = traced(model, batch, mu, seen, steps=traced_steps, precision=precision)
+        trace = traced(model, batch, asked.mu, asked.seen, steps=traced_steps, precision=precision)
         Y, bound = trace.Y, trace.error_bound / max(float(trace.Y.norm()), 1e-30)
         energies = trace.energies.tolist()
     logits = classify(model, Y[: batch.sample.num_seeds], precision=precision)
-    return Scored(batch, Y, logits.cpu(), bound, energies)
+    return Scored(batch, asked, Y, logits.cpu(), bound, energies)
 
 
 def evaluate(
     model: MuseGNN,
-    means: MeanEmbeddings | None,
+    means: Means | None,
     loader: Loader,
     config: Config,
     *,
@@ -89,22 +103,54 @@ def evaluate(
     is_stopped: Callable[[], bool] = lambda: False,
     label: str = "Evaluating",
 ) -> Evaluation:
-    """Metrics over all seeds of a loader. `update` moves M as well, as the authors' code does."""
-    book = ScoreBook(("accuracy", "macro_f1", config.training.metric))
+    """Metrics over all seeds of a loader, on every rank. `update` moves M as well, as the authors' code."""
+    book, ranks = ScoreBook(("accuracy", "macro_f1", config.training.metric)), current()
+    if update and not ranks.is_alone:
+        raise InputError(f"update_means=true needs one process, got {ranks.size} ranks. Leave M alone.")
     largest, energies, losses = math.nan, list[float](), list[float]()
     with progress(label, len(loader), unit="samples") as advance:
-        for found in score(model, means, loader, config, bounds=bounds):
-            book.add(found.logits, found.batch.targets.cpu())
-            if loss is not None:
-                targets = found.batch.targets
-                losses.append(float(loss(found.logits.to(targets.device), targets)))
-            if update and means is not None:
-                update_means(means, found.batch, found.Y)
-            if found.error_bound is not None:
-                largest = found.error_bound if math.isnan(largest) else max(largest, found.error_bound)
-            energies = energies or found.energies
-            advance(1)
-            if is_stopped():
+        for found in score(model, means, loader, config, bounds=bounds, ranks=ranks):
+            if update and isinstance(means, MeanEmbeddings) and found is not None:
+                update_means(means, found.asked, found.Y)
+            told = [_told(found, is_stopped())] if ranks.is_alone else _tell(found, is_stopped(), ranks)
+            for one in told:
+                if one.logits is not None and one.targets is not None:
+                    book.add(one.logits, one.targets)
+                    if loss is not None:
+                        device = loader.device
+                        losses.append(float(loss(one.logits.to(device), one.targets.to(device))))
+                    advance(1)
+                if one.error_bound is not None:
+                    largest = one.error_bound if math.isnan(largest) else max(largest, one.error_bound)
+                energies = energies or one.energies
+            if any(one.is_stopped for one in told):
                 raise KeyboardInterrupt
     mean_loss = sum(losses) / len(losses) if losses else math.nan
     return Evaluation(book.metrics(), book.num_labeled, mean_loss, largest, energies)
+
+
+class _Told(NamedTuple):
+    """What all ranks are told of a batch."""
+
+    logits: Tensor | None
+    targets: Tensor | None
+    error_bound: float | None
+    energies: list[float]
+    is_stopped: bool
+
+
+def _told(found: Scored | None, is_stopped: bool) -> _Told:
+    if found is None:
+        return _Told(None, None, None, [], is_stopped)
+    return _Told(found.logits, found.batch.targets.cpu(), found.error_bound, found.energies, is_stopped)
+
+
+def _tell(found: Scored | None, is_stopped: bool, ranks: Ranks) -> list[_Told]:
+    """What every rank has found, in the order of the samples."""
+    logits, targets, *facts = _told(found, is_stopped)
+    own = [part.numpy() for part in (logits, targets) if part is not None]
+    told = []
+    for others, arrays in ranks.gather_arrays(facts, own):
+        rows = map(torch.from_numpy, arrays) if arrays else (None, None)
+        told.append(_Told(*rows, *others))
+    return told

@@ -11,13 +11,14 @@ result.json    written last: a run without it is not finished
 import fcntl
 import json
 import os
+import re
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from musegnn.errors import StoreError
 from musegnn.store import file_errors
-from musegnn.store.header import checksum, read_json
+from musegnn.store.header import check_seal, checksum, read_json
 from musegnn.training.checkpoint import KEPT, finite, write_json
 from musegnn.training.config import Config
 
@@ -33,6 +34,7 @@ _OURS = {
     "trace.json",
     _LOCK,
 }
+_SHARE = re.compile(r"means-\d+-of-\d+")
 _PARTS = {"config.toml", "config.toml.partial", "events.jsonl", "run.json.partial"}
 """What there may be before run.json, which is written last, says that a run has begun."""
 
@@ -40,14 +42,28 @@ _PARTS = {"config.toml", "config.toml.partial", "events.jsonl", "run.json.partia
 class RunFolder:
     """`with RunFolder(path) as folder:` holds the lock; a kill frees it."""
 
-    def __init__(self, path: Path, *, is_there: bool = False) -> None:
+    def __init__(self, path: Path, *, is_there: bool = False, is_read: bool = False) -> None:
         self.path = path.absolute()
         self.is_there = is_there
         """Whether it is to be found, not made."""
+        self.is_read = is_read
+        """Whether another rank writes it: no lock is taken, and nothing is logged."""
         self.checkpoints = self.path / "checkpoint"
         self.means = self.path / "means"
 
+    def share_of_means(self, rank: int, size: int) -> Path:
+        """Where a rank has its rows of a mapped M."""
+        return self.means if size == 1 else self.path / f"means-{rank}-of-{size}"
+
+    def other_means(self, size: int) -> list[Path]:
+        """Folders of a mapped M that was shared by another number of ranks."""
+        own = {self.share_of_means(rank, size) for rank in range(size)}
+        there = [self.means, *self.path.glob("means-*-of-*")]
+        return [path for path in there if path.is_dir() and path not in own]
+
     def __enter__(self) -> "RunFolder":
+        if self.is_read:
+            return self
         with file_errors(self.path):
             if self.is_there and not self.path.is_dir():
                 raise StoreError(f"{self.path} does not exist. Pass the folder of a run.")
@@ -65,7 +81,8 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._lock)
+        if not self.is_read:
+            os.close(self._lock)
 
     def create(self, config: Config, record: dict[str, Any], *, overwrite: bool) -> None:
         """Begin a run: nothing of an earlier one may be there, unless it is to be replaced."""
@@ -87,8 +104,10 @@ class RunFolder:
 
     def empty(self) -> None:
         """Remove what a run wrote before its first checkpoint."""
+        if self.is_read:
+            return
         with file_errors(self.path):
-            for path in (self.checkpoints, self.means):
+            for path in (self.checkpoints, self.means, *self.path.glob("means-*-of-*")):
                 if path.exists():
                     _remove(path)
             self.rewind_events(0)
@@ -101,7 +120,7 @@ class RunFolder:
                 raise StoreError(
                     f"{self.path} is not a run: it has no config.toml. Pass the folder of a run."
                 )
-            return Config.from_toml(path.read_text(encoding="utf-8"), str(path))
+            return Config.read(path)
 
     def record(self) -> dict[str, Any]:
         """Where graph and samples lie."""
@@ -109,7 +128,10 @@ class RunFolder:
         with file_errors(path):
             if not path.is_file():
                 raise StoreError(f"{self.path} is not a run: it has no run.json. Pass the folder of a run.")
-            return read_json(path)
+            record = _read_sealed(path)
+        if not _is_record(record):
+            raise StoreError(f"{path} does not say what the run was trained on. Train again.")
+        return record
 
     def identity(self) -> str:
         """SHA-256 of settings, graph, samples and labels: whose checkpoint it is."""
@@ -122,11 +144,21 @@ class RunFolder:
     def result(self) -> dict[str, Any] | None:
         """What came of it; None if it is not finished."""
         path = self.path / "result.json"
-        return read_json(path) if path.is_file() else None
+        if not os.path.lexists(path):
+            return None
+        with file_errors(path):
+            result = _read_sealed(path)
+        if not _is_result(result):
+            raise StoreError(
+                f"{path} is not the result of a run. Remove it, then go on: muse train --resume."
+            )
+        return result
 
     def log(self, event: str, **facts: Any) -> dict[str, Any]:
         """Append one line to events.jsonl."""
         entry = {"event": event, **facts}
+        if self.is_read:
+            return entry
         with file_errors(self.path, KEPT), (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(finite(entry), allow_nan=False) + "\n")
         return entry
@@ -136,8 +168,13 @@ class RunFolder:
         path = self.path / "events.jsonl"
         if not path.is_file():
             return []
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            return [json.loads(line) for line in lines if line.endswith("\n")]
+        except (ValueError, RecursionError) as error:
+            raise StoreError(
+                f"{path} is damaged ({error}). Nothing else of the run depends on it."
+            ) from error
 
     def events_size(self) -> int:
         """Bytes of events.jsonl."""
@@ -146,14 +183,20 @@ class RunFolder:
 
     def rewind_events(self, size: int) -> None:
         """Forget what happened after a checkpoint: it will happen again."""
-        with file_errors(self.path), (self.path / "events.jsonl").open("ab") as file:
-            file.truncate(min(size, file.tell()))
+        if type(size) is not int or size < 0:
+            raise StoreError(
+                f"The checkpoint in {self.path} is damaged: {size!r} bytes of events. Train again."
+            )
+        if not self.is_read:
+            with file_errors(self.path), (self.path / "events.jsonl").open("ab") as file:
+                file.truncate(min(size, file.tell()))
 
     def check_free(self, overwrite: bool) -> None:
         """Refuse a folder that holds something that a new run may not replace."""
         with file_errors(self.path):
             there = {path.name for path in self.path.iterdir()} - {_LOCK} if self.path.is_dir() else set()
-        foreign = sorted({name.removesuffix(".partial") for name in there} - _OURS)
+        known = {name for name in there if _SHARE.fullmatch(name)} | _OURS
+        foreign = sorted({name.removesuffix(".partial") for name in there} - known)
         if foreign:
             raise StoreError(
                 f"{self.path} also holds {foreign[0]}, which is no part of a run. Choose another folder."
@@ -166,11 +209,56 @@ class RunFolder:
                 "or pass overwrite=True (--overwrite)."
             )
 
+    def drop_other_means(self, size: int) -> None:
+        """A checkpoint has the means of this number of ranks now."""
+        for path in [] if self.is_read else self.other_means(size):
+            with file_errors(path):
+                _remove(path)
+
     def _clear(self) -> None:
         there = {path.name for path in self.path.iterdir()} - {_LOCK}
         # First what says that there is a run: half of one must not be gone on with.
         for name in sorted(there, key=lambda name: (name != "run.json", name)):
             _remove(self.path / name)
+
+
+def _read_sealed(path: Path) -> dict[str, Any]:
+    body = read_json(path)
+    check_seal(body, path, "Put back what was there, or train again.")
+    return body
+
+
+def _is_record(record: dict[str, Any]) -> bool:
+    """Whether it names a graph and samples as `musegnn.train` does."""
+    model = record.get("model")
+    sizes = sorted((name, type(size)) for name, size in model.items()) if isinstance(model, dict) else None
+    return (
+        all(_is_place(record.get(part)) for part in ("graph", "samples"))
+        and (model is None or sizes == [("in_dim", int), ("out_dim", int)])
+        and isinstance(record.get("labels"), str | None)
+    )
+
+
+def _is_place(part: Any) -> bool:
+    """A store with its digest, and where it lies from both sides, or one that was never saved."""
+    if not (isinstance(part, dict) and isinstance(part.get("digest"), str)):
+        return False
+    folders = [part.get("folder"), part.get("from_here")]
+    return folders == [None, None] or all(isinstance(one, str) and "\0" not in one for one in folders)
+
+
+def _is_result(result: dict[str, Any]) -> bool:
+    """Whether it has what a command shows of it, as numbers."""
+    splits = [name.removesuffix("_accuracy") for name in result if name.endswith("_accuracy")]
+    shown = {f"{split}_{name}" for split in splits for name in ("accuracy", "macro_f1")}
+    times, expected = ("seconds", "peak_rss_mb"), result.get("expected")
+    return (
+        all(isinstance(result.get(name), int | float) for name in times)
+        and all(isinstance(result.get(name, ""), int | float | None) for name in (*shown, "error_bound"))
+        and isinstance(expected, dict)
+        and all(isinstance(expected.get(f"{split}_accuracy", 0), int | float) for split in ("test", "valid"))
+        and isinstance(expected.get("source", ""), str)
+    )
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -1,13 +1,15 @@
 """One batch through the model: mu is gathered, Z = f(X), K steps, g on the seeds."""
 
 from contextlib import AbstractContextManager
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from musegnn.means import MeanEmbeddings
+from musegnn.means.embeddings import Ids
+from musegnn.means.sharded import Means, Movable, Note, Request, ShardedMeans
 from musegnn.models import MuseGNN
 from musegnn.training.batches import Batch
 from musegnn.unfolding import Trace, unfold
@@ -18,25 +20,44 @@ from musegnn.unfolding.penalty import Rows, SeedRows
 Unseen = Literal["zero", "mask"]
 
 
-def gather_means(
-    means: MeanEmbeddings | None, batch: Batch, unseen: Unseen, device: torch.device
-) -> tuple[Rows | None, Seen | None]:
-    """mu, and which of its rows count."""
+class Asked(NamedTuple):
+    """mu, which of its rows count, and by which request M is told of Y."""
+
+    mu: Rows | None
+    seen: Seen | None
+    request: Request | Ids | None
+
+
+def gather_means(means: Means | None, batch: Batch | None, unseen: Unseen, device: torch.device) -> Asked:
+    """The rows of M of a batch; of a rank without a batch none, but it answers the others."""
     if means is None:
-        return None, None
+        return Asked(None, None, None)
+    if isinstance(means, ShardedMeans):
+        request = means.ask(np.empty(0, dtype=np.int64) if batch is None else batch.sample.node_ids)
+        mu = means.gather(request, device)
+        return Asked(mu, means.seen(request, device) if unseen == "mask" else None, request)
+    assert batch is not None
     # Where M is, so that no ids travel.
-    ids = batch.sample.node_ids if means.M.device.type == "cpu" else batch.node_ids
-    check = means.M.device.type == "cpu"
+    check = means.device.type == "cpu"
+    ids = batch.sample.node_ids if check else batch.node_ids
     mu = means.gather(ids, device, check=check)
-    return mu, means.seen(ids, device, check=check) if unseen == "mask" else None
+    return Asked(mu, means.seen(ids, device, check=check) if unseen == "mask" else None, ids)
 
 
-def update_means(means: MeanEmbeddings, batch: Batch, Y: Rows) -> None:
-    """M and c (eq. 9); the nodes of a sample differ, and on a GPU the step's outcome tells of NaN."""
-    if means.M.device.type == "cpu":
-        means.update(batch.sample.node_ids, Y)
-    else:
-        means.update(batch.node_ids, Y, check=False)
+def update_means(means: Movable, asked: Asked, Y: Rows, note: Note | None = None) -> None:
+    """M and c (eq. 9); the nodes of a sample differ, and on a GPU the step's outcome tells of NaN.
+
+    `note` is told of the rows before they change.
+    """
+    if isinstance(means, ShardedMeans):
+        assert isinstance(asked.request, Request)
+        means.update(asked.request, Y, note)
+        return
+    ids = asked.request
+    assert isinstance(ids, np.ndarray | Tensor)
+    if note is not None:
+        note(ids if isinstance(ids, np.ndarray) else ids.cpu().numpy())
+    means.update(ids, Y, check=means.M.device.type == "cpu")
 
 
 def embed(

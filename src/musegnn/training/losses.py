@@ -2,6 +2,8 @@
 
 import difflib
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,8 +15,23 @@ from musegnn.errors import InputError
 
 LOSSES = ("cross_entropy", "bce")
 UNLABELED = -1
-Loss = Callable[[Tensor, Tensor], Tensor]
 Labels = Shaped[np.ndarray, "..."] | Shaped[Tensor, "..."]
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """(logits, targets) -> scalar: a weighted sum over the seeds, divided by the sum of the weights."""
+
+    summed: Callable[[Tensor, Tensor], Tensor]
+    weight: Callable[[Tensor], Tensor]
+    """Of all seeds of a batch together; 0 if none has a label."""
+
+    def __call__(self, logits: Tensor, targets: Tensor, total: Tensor | None = None) -> Tensor:
+        """With the `total` weight of several batches, the share of this one."""
+        summed = self.summed(logits, targets)
+        total = self.weight(targets) if total is None else total
+        # torch's own mean is 0 / 0 where nothing is labeled; divided by infinity, value and gradient are 0.
+        return summed / total.to(summed).masked_fill(total == 0, torch.inf)
 
 
 def make_loss(
@@ -40,16 +57,23 @@ def make_loss(
             raise InputError(
                 f"{given} belongs to loss 'cross_entropy', got loss 'bce'. Leave one of them out."
             )
-        return _bce
+        return Loss(_bce, lambda targets: (targets >= 0).sum())
     if class_weights is not None and not bool(((class_weights >= 0) & class_weights.isfinite()).all()):
         raise InputError(
             "class_weights must be finite and at least 0. Take class_weights_of(labels, classes)."
         )
+    return Loss(
+        partial(_cross_entropy, class_weights=class_weights, label_smoothing=label_smoothing),
+        partial(_weight, class_weights),
+    )
 
-    def loss(logits: Tensor, targets: Tensor) -> Tensor:
-        return _cross_entropy(logits, targets, class_weights, label_smoothing)
 
-    return loss
+def _weight(class_weights: Float[Tensor, " classes"] | None, targets: Integer[Tensor, " seeds"]) -> Tensor:
+    is_labeled = targets != UNLABELED
+    if class_weights is None:
+        return is_labeled.sum()
+    weights = class_weights.to(targets.device)
+    return torch.where(is_labeled, weights[targets.long().clamp(min=0)], 0).sum()
 
 
 def _cross_entropy(
@@ -67,20 +91,15 @@ def _cross_entropy(
             f"Targets reach from {targets.min()} to {targets.max()}; a model of {num_classes} outputs allows "
             f"0 to {num_classes - 1}, and -1 for unlabeled. Give the model an output for each class."
         )
-    is_labeled = targets != UNLABELED
     weight = None if class_weights is None else class_weights.to(logits)
     if weight is not None and weight.shape != (num_classes,):
         raise InputError(
             f"class_weights must hold one weight for each of the {num_classes} outputs, got shape "
             f"{tuple(weight.shape)}. Take class_weights_of(labels, {num_classes})."
         )
-    weights = is_labeled if weight is None else torch.where(is_labeled, weight[targets.clamp(min=0)], 0)
-    total = weights.sum()
-    summed = F.cross_entropy(
+    return F.cross_entropy(
         logits, targets, weight, ignore_index=UNLABELED, reduction="sum", label_smoothing=label_smoothing
     )
-    # torch's own mean is 0 / 0 where nothing is labeled; divided by infinity, value and gradient are 0.
-    return summed / total.to(logits).masked_fill(total == 0, torch.inf)
 
 
 def _bce(logits: Float[Tensor, "seeds tasks"], targets: Shaped[Tensor, "seeds tasks"]) -> Float[Tensor, ""]:
@@ -89,13 +108,12 @@ def _bce(logits: Float[Tensor, "seeds tasks"], targets: Shaped[Tensor, "seeds ta
     # False for NaN as well.
     known = targets >= 0
     # Both sides are filled, since 0 * inf is no 0, on the way back either.
-    summed = F.binary_cross_entropy_with_logits(
+    return F.binary_cross_entropy_with_logits(
         torch.where(known, logits, 0),
         torch.where(known, targets, 0).to(logits),
         known.to(logits),
         reduction="sum",
     )
-    return summed / known.sum().clamp(min=1)
 
 
 def class_weights_of(labels: Labels, num_classes: int) -> Float[Tensor, " classes"]:

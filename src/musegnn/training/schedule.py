@@ -51,12 +51,17 @@ def epoch_order(num_samples: int, *, seed: int, epoch: int) -> Int64[np.ndarray,
     return np.argsort(bits, kind="stable")
 
 
-def step_seed(seed: int, step: int) -> int:
-    """For `torch.manual_seed` before a step: dropout then depends on nothing that happened earlier."""
-    return _hash("musegnn step", seed, step) & (1 << 63) - 1
+def sample_seed(seed: int, epoch: int, index: int) -> int:
+    """For `torch.manual_seed` before a sample: dropout depends on nothing else, on no rank either."""
+    return _hash("musegnn sample", seed, epoch, index) & (1 << 63) - 1
 
 
-def _hash(purpose: str, seed: int, number: int) -> int:
+def epoch_seed(seed: int, epoch: int) -> int:
+    """For the samples that are drawn for this epoch alone."""
+    return _hash("musegnn step", seed, epoch) & (1 << 63) - 1
+
+
+def _hash(purpose: str, seed: int, *numbers: int) -> int:
     """128 bits."""
-    digest = hashlib.sha256(json.dumps([purpose, 1, int(seed), int(number)]).encode()).digest()
+    digest = hashlib.sha256(json.dumps([purpose, 1, int(seed), *map(int, numbers)]).encode()).digest()
     return int.from_bytes(digest[:16], "little")

@@ -1,0 +1,34 @@
+"""All ranks of a run must be alike."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from musegnn.ranks import Ranks
+from musegnn.training.config import Config, settings_of_tables
+from musegnn.version import __version__
+
+
+def check_alike(config: Config, record: dict[str, Any], ranks: Ranks) -> None:
+    """All ranks have the same settings, data and versions, or it is said who differs in what."""
+    if ranks.is_alone:
+        return
+    settings = {
+        f"the setting {one.name}": getattr(getattr(config, table), one.name)
+        for table, one in settings_of_tables()
+    }
+    data = {f"{part} with the digest": record[part]["digest"] for part in ("graph", "samples")}
+    versions = {"musegnn": __version__, "torch": torch.__version__, "code with the digest": code_digest()}
+    ranks.check_same({**versions, **data, "labels": record["labels"], "model": record["model"], **settings})
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 of all modules of musegnn, as they are installed here."""
+    root, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()

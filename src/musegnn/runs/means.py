@@ -1,0 +1,71 @@
+"""M of a run: where it lies, in how many shares, and how they change with the number of ranks."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from musegnn.errors import StoreError
+from musegnn.features.homes import fits
+from musegnn.means import MeanEmbeddings
+from musegnn.means.sharded import Movable, ShardedMeans, copy_share
+from musegnn.means.undo import UndoLog
+from musegnn.ranks import Ranks, current
+from musegnn.training.config import Config
+from musegnn.training.folder import RunFolder
+
+
+def make_means(config: Config, num_nodes: int, folder: RunFolder, device: torch.device) -> Movable | None:
+    """M, where the config says; None if gamma is 0. Of several ranks, each has a share."""
+    ranks, settings = current(), config.means
+    if config.energy.gamma == 0:
+        return None
+    dtype: torch.dtype = getattr(torch, settings.means_dtype)
+    num_own = ShardedMeans.num_own(num_nodes, ranks)
+    is_on_device = device.type != "cpu" and fits(num_own * config.model.hidden * dtype.itemsize, device)
+    home: Any = "device" if is_on_device else "host"
+    if settings.means_home == "disk":
+        home = folder.share_of_means(ranks.rank, ranks.size)
+    # Made where it stays: it may not fit anywhere else.
+    with device if home == "device" else nullcontext():
+        own = MeanEmbeddings(num_own, config.model.hidden, settings.rho, home=home, dtype=dtype)
+    return own if ranks.is_alone else ShardedMeans(own, num_nodes, ranks)
+
+
+def mapped_means(config: Config, num_nodes: int, folder: RunFolder, size: int) -> list[MeanEmbeddings]:
+    """The shares of a mapped M that `size` ranks have written."""
+    shares = []
+    for rank in range(size):
+        home = folder.share_of_means(rank, size)
+        if not (home / "M.bin").is_file():
+            raise StoreError(f"{home} has lost the means of this run. Put them back, or train again.")
+        num_own = ShardedMeans.num_own(num_nodes, Ranks(rank, size))
+        dtype: torch.dtype = getattr(torch, config.means.means_dtype)
+        shares.append(MeanEmbeddings(num_own, config.model.hidden, config.means.rho, home=home, dtype=dtype))
+    return shares
+
+
+def own_part(means: Movable) -> MeanEmbeddings:
+    """The rows of M that this process holds."""
+    return means.own if isinstance(means, ShardedMeans) else means
+
+
+def share_out(
+    shares: list[MeanEmbeddings], means: Movable, folder: RunFolder, step: int, ranks: Ranks
+) -> None:
+    """Fill the own rows from the shares of those who wrote them, as they were before `step`.
+
+    The old ones stay until a checkpoint says that there are new ones.
+    """
+
+    def undo() -> None:
+        for number, share in enumerate(shares if ranks.is_first else []):
+            log = UndoLog(share, folder.share_of_means(number, len(shares)) / "undo.bin")
+            log.roll_back(step)
+            log.close()
+
+    ranks.first(undo)
+    own = own_part(means)
+    for number, share in enumerate(shares):
+        copy_share(own, (ranks.rank, ranks.size), share.M, share.count, (number, len(shares)))
+    own.flush()

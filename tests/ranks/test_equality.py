@@ -1,0 +1,75 @@
+"""N ranks compute what one process computes that takes N samples in a step."""
+
+import numpy as np
+import pytest
+import small_runs
+import torch
+from together import together
+
+import musegnn
+from musegnn import Energy
+from musegnn.training import checkpoint
+
+GRAPH = small_runs.graph(unlabeled=20)
+CASES = {
+    "with means": {},
+    "without means": {"gamma": 0.0, "class_weights": True, "dropout": 0.3},
+    "drawn to 0": {"unseen": "zero", "rho": 0.5, "clip": 0.05, "means_home": "disk"},
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Six training samples: four ranks have two left in the second step."""
+    return small_runs.store(tmp_path_factory.mktemp("samples") / "s", GRAPH)
+
+
+def train(store, folder, case, **options):
+    """In float64, but M in float32."""
+    float_, torch.Tensor.float = torch.Tensor.float, torch.Tensor.double
+    try:
+        own = {key: value for key, value in case.items() if key not in ("gamma", "dropout")}
+        energy = Energy(0.8, case.get("gamma", 0.5))
+        model = small_runs.model(energy=energy, dropout=case.get("dropout", 0.0)).double()
+        musegnn.train(GRAPH, store, model, folder, lr=0.02, **own, **options)
+    finally:
+        torch.Tensor.float = float_
+
+
+def left(folder):
+    """Weights, and M with its counts from whatever number of shares."""
+    run = musegnn.load_run(folder, graph=GRAPH, samples=SAMPLES[0], model=small_runs.model().double())
+    tensors = checkpoint.load(folder / "checkpoint", "state").tensors
+    weights = {name: part for name, part in tensors.items() if not name.startswith("means.")}
+    if run.means is not None:
+        ids = np.arange(GRAPH.num_nodes)
+        weights |= {"mu": run.means.gather(ids), "seen": run.means.seen(ids).float()}
+    return weights
+
+
+SAMPLES = []
+
+
+@pytest.mark.parametrize(("size", "name"), [(2, "with means"), (3, "without means"), (4, "drawn to 0")])
+def test_ranks_compute_what_one_process_computes(store, tmp_path, size, name):
+    """20 steps and more, the last of an epoch uneven for four."""
+    SAMPLES[:] = [store]
+    steps = -(-6 // size)
+    options = {"epochs": -(-20 // steps), "evaluate_every": 4}
+    train(store, tmp_path / "one", CASES[name], samples_per_step=size, **options)
+    together(size, lambda ranks: train(store, tmp_path / "many", CASES[name], **options))
+    expected, found = left(tmp_path / "one"), left(tmp_path / "many")
+    assert expected.keys() == found.keys()
+    for key, part in expected.items():
+        torch.testing.assert_close(
+            found[key], part, rtol=1e-6, atol=1e-6, msg=lambda text, key=key: f"{key}: {text}"
+        )
+    one, many = (
+        musegnn.load_run(tmp_path / f, graph=GRAPH, samples=store, model=small_runs.model().double())
+        for f in ("one", "many")
+    )
+    assert many.result["ranks"] == size
+    for key in ("valid_accuracy", "test_accuracy", "best_epoch"):
+        assert one.result[key] == many.result[key]
+    losses = [[event["loss"] for event in run.events if event["event"] == "epoch"] for run in (one, many)]
+    np.testing.assert_allclose(*losses, rtol=1e-7)
