@@ -7,7 +7,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,10 +24,13 @@ from musegnn.version import __version__
 INTERRUPTED = 130
 TOGETHER = ("sample", "train", "evaluate", "predict")
 """What the ranks of torchrun do together."""
-ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "THP_MEM_ALLOC_ENABLE": "1", "KINETO_LOG_LEVEL": "99"}
+ENVIRONMENT = {
+    **{"OMP_WAIT_POLICY": "PASSIVE", "THP_MEM_ALLOC_ENABLE": "1"},
+    **{"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "FATAL"},
+}
 """What torch reads when it starts. Threads that wait by spinning take a shared machine from the one they wait
 for; without huge pages, to touch fresh memory takes longer than to compute what goes into it; the profiler
-talks to nobody."""
+talks to nobody, and what goes wrong between ranks is told by us."""
 
 # Typer brings its own copy of click from 0.17 on, so click's classes are taken from Typer's public ones.
 _UsageError = typer.BadParameter.__bases__[0]
@@ -105,10 +108,11 @@ def main(arguments: list[str] | None = None) -> int:
     except _ClickError as error:
         return _fail(_usage_line(error, command))
     except (KeyboardInterrupt, typer.Abort):
-        print(
-            "muse: interrupted; nothing half-written is taken for complete. Run the same command again.",
-            file=sys.stderr,
-        )
+        if _is_heard():
+            print(
+                "muse: interrupted; nothing half-written is taken for complete. Run the same command again.",
+                file=sys.stderr,
+            )
         return INTERRUPTED
     return 0
 
@@ -120,22 +124,28 @@ def _as_one_of_many(arguments: list[str]) -> Iterator[bool]:
         yield True
         return
     with join() as ranks, open(os.devnull, "w") as nowhere:
-        if ranks.is_first:
-            yield True
-            return
-        with redirect_stdout(nowhere):
+        command = next((part for part in arguments if not part.startswith("-")), "")
+        from musegnn.runs.alike import versions
+
+        with nullcontext() if ranks.is_first else redirect_stdout(nowhere):
             try:
-                yield any(name in arguments for name in TOGETHER)
-            except InputError as error:
+                ranks.check_same({"the command": command, **versions()})
+                yield ranks.is_first or command in TOGETHER
+            except (InputError, _ClickError) as error:
                 # All ranks get the same command: what it got wrong is said once.
-                if not ranks.says_the_same(str(error)):
-                    raise InputError(f"rank {ranks.rank}: {error}") from error
-                raise SystemExit(2) from error
+                if ranks.board is not None and ranks.board.is_said_by_first(error):
+                    raise SystemExit(2) from error
+                raise
+
+
+def _is_heard() -> bool:
+    """Whether this is the process that says what all could say."""
+    return not is_launched() or os.environ["RANK"] == "0"
 
 
 def _fail(message: str) -> int:
     said = _IN_PYTHON.sub(r"\2", " ".join(message.split("\n")))
-    print("muse:", said, file=sys.stderr)
+    print("muse:", said if _is_heard() else f"rank {os.environ['RANK']}: {said}", file=sys.stderr)
     return 2
 
 
@@ -152,4 +162,5 @@ def _usage_line(error: Any, command: Any) -> str:
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
-    print(f"muse: warning: {message}", file=sys.stderr)
+    if _is_heard():
+        print(f"muse: warning: {message}", file=sys.stderr)

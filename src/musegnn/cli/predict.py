@@ -53,9 +53,7 @@ def predict(
     """
     check_run(run)
     from musegnn.inference.nodes import read_nodes
-    from musegnn.inference.tables import PredictionWriter
     from musegnn.memory import keep_freed_memory
-    from musegnn.progress import progress
     from musegnn.runs.prediction import Predictor
 
     keep_freed_memory()
@@ -65,16 +63,27 @@ def predict(
         print(f"{run} is not finished: predicting with its best weights so far.")
     predictor = Predictor(opened, graph=other, hops=hops, threads=threads)
     ids = read_nodes(nodes, predictor.graph)
-    num_batches = predictor.num_batches(ids)
-    ranks = current()
+    _write(predictor, ids, out, hops, overwrite=overwrite)
+    took = show.duration(time.monotonic() - started)
+    print(f"Wrote {out}: {show.count(len(ids), 'node')} in {took}.")
+
+
+def _write(predictor: "Predictor", ids: np.ndarray, out: Path, hops: int | None, *, overwrite: bool) -> None:
+    """All ranks predict, the first one writes."""
+    from musegnn.inference.tables import PredictionWriter
+    from musegnn.progress import progress
+
+    run, ranks, num_batches = predictor.run, current(), predictor.num_batches(ids)
+    plan = _plan(predictor, ids, hops)
+    ranks.check_same(plan)
     with ExitStack() as stack:
         writer = None
         if ranks.is_first:
             writer = PredictionWriter(
                 out,
-                _plan(predictor, ids, hops),
+                plan,
                 num_batches=num_batches,
-                class_names=None if opened.config.training.loss == "bce" else opened.graph.class_names,
+                class_names=None if run.config.training.loss == "bce" else run.graph.class_names,
                 node_names=predictor.graph.node_names,
                 overwrite=overwrite,
             )
@@ -87,8 +96,6 @@ def predict(
                 if writer is not None:
                     writer.add(number, part)
                 advance(1)
-    took = show.duration(time.monotonic() - started)
-    print(f"Wrote {out}: {show.count(len(ids), 'node')} in {took}.")
 
 
 def _opened(run: Path, graph: Path | None, samples: Path | None, device: str) -> tuple["Run", Graph | None]:

@@ -208,10 +208,11 @@ def _told_how_to_resume(folder: Path) -> Iterator[None]:
         if not (folder / "run.json").exists():
             raise
         name = shlex.quote(str(folder))
-        print(
-            f"muse: interrupted; the last checkpoint is kept. Go on with: muse train --resume {name}",
-            file=sys.stderr,
-        )
+        if current().is_first:
+            print(
+                f"muse: interrupted; the last checkpoint is kept. Go on with: muse train --resume {name}",
+                file=sys.stderr,
+            )
         raise SystemExit(INTERRUPTED) from interrupt
 
 
@@ -314,4 +315,5 @@ def _free_folder(name: str) -> Path:
     while folder.exists():
         number += 1
         last, folder = folder, Path("runs") / f"{name}-{number}"
-    return last if current().restarts else folder
+    # A run that is finished was not begun by ranks that had to be started anew.
+    return last if current().restarts and not (last / "result.json").exists() else folder

@@ -55,7 +55,7 @@ class Features:
                 "features_home=gpu needs a GPU, got device=cpu. Take ram, mapped, cached, packed or auto."
             )
         self.home, self.device, self.about = home, device, about
-        self._shape, self._dtype = table.shape, _torch_dtype(table)
+        self._shape, self._table_dtype, self._dtype = table.shape, table.dtype, _torch_dtype(table)
         self._on_gpu: Tensor | None = None
         self._hot = hot
         if home == "gpu":
@@ -77,8 +77,12 @@ class Features:
         """
         if self._on_gpu is not None:
             return None
-        is_cuda = self.device.type == "cuda"
-        rows = torch.empty((len(node_ids), self._shape[1]), dtype=self._dtype, pin_memory=is_cuda)
+        shape = len(node_ids), self._shape[1]
+        if self.device.type == "cuda":
+            rows = torch.empty(shape, dtype=self._dtype, pin_memory=True)
+        else:
+            # torch asks for aligned blocks, which the C library does not use again: memory would grow.
+            rows = torch.from_numpy(np.empty(shape, self._table_dtype))
         if self._hot is None:
             self._read_cold(split, index, node_ids, rows.numpy())
         else:

@@ -22,8 +22,7 @@ PIECE = 1 << 22
 """Bytes of a piece, at most."""
 WINDOW, WINDOW_BYTES = 1024, 1 << 24
 """Pieces that the disk is told of before the first of them is waited for."""
-PROBES, CHUNK = 32, 1024
-"""Rows that are looked at to know whether rows are in memory, and those that are copied at a time."""
+PROBES = 32
 Window = Int64[np.ndarray, " pieces_plus_1"]
 """Where its pieces begin among the rows that are asked for, ascending, and where the last one ends."""
 Pieces = tuple[Int64[np.ndarray, " pieces"], Int64[np.ndarray, " pieces"]]
@@ -61,16 +60,12 @@ class Rows:
         windows = list(_windows(ascending, self.row_bytes))
 
         def read(share: list[np.ndarray]) -> None:
-            # The disk works on the next window while this one is waited for. Memory comes from the system and
-            # goes back: blocks of ever other sizes would fill the heap with holes.
+            # The disk works on the next window while this one is waited for.
             told: deque[Pieces] = deque()
-            with mmap.mmap(-1, WINDOW_BYTES + PIECE + self.row_bytes) as buffer:
-                for number, window in enumerate(share):
-                    while len(told) < min(2, len(share) - number):
-                        told.append(self._announce(ascending, share[number + len(told)]))
-                    here = slice(window[0], window[-1])
-                    places = ascending[here] + self._read(buffer, window, *told.popleft())
-                    self._copy(buffer, places, out, order[here])
+            for number, window in enumerate(share):
+                while len(told) < min(2, len(share) - number):
+                    told.append(self._announce(ascending, share[number + len(told)]))
+                out[order[window[0] : window[-1]]] = self._read(ascending, window, told.popleft())
 
         if threads <= 1 or len(windows) <= threads:
             read(windows)
@@ -90,29 +85,21 @@ class Rows:
         return firsts, spans
 
     def _read(
-        self,
-        buffer: mmap.mmap,
-        window: Window,
-        firsts: Int64[np.ndarray, " pieces"],
-        spans: Int64[np.ndarray, " pieces"],
-    ) -> Int64[np.ndarray, " rows"]:
-        """Read the pieces of a window one behind the other; row + what is returned is its place among them."""
+        self, ascending: Int64[np.ndarray, " rows"], window: Window, pieces: Pieces
+    ) -> Shaped[np.ndarray, "found in_dim"]:
+        """The rows of a window."""
         assert self._file is not None
-        ends, size, begin = np.cumsum(spans), self.row_bytes, 0
-        with memoryview(buffer) as view:
-            for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
-                with view[begin * size : end * size] as part:
-                    read_into(self._file, part, self._offset + first * size, self._path)
-                begin = end
-        return np.repeat(ends - spans - firsts, np.diff(window))
-
-    def _copy(self, buffer: mmap.mmap, places: np.ndarray, out: np.ndarray, into: np.ndarray) -> None:
-        """out[into[i]] <- row `places[i]` of the buffer, some at a time: copies stay small."""
-        count = int(places.max()) + 1
-        rows = np.frombuffer(buffer, self.table.dtype, count * self.table.shape[1]).reshape(count, -1)
-        for begin in range(0, len(places), CHUNK):
-            here = slice(begin, begin + CHUNK)
-            out[into[here]] = rows[places[here]]
+        firsts, spans = pieces
+        ends = np.cumsum(spans)
+        buffer = np.empty((int(ends[-1]), self.table.shape[1]), self.table.dtype)
+        view, size = as_bytes(buffer), self.row_bytes
+        begin = 0
+        for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
+            read_into(self._file, view[begin * size : end * size], self._offset + first * size, self._path)
+            begin = end
+        places = np.repeat(ends - spans - firsts, np.diff(window))
+        found: np.ndarray = buffer[ascending[window[0] : window[-1]] + places]
+        return found
 
     def _is_in_memory(self, numbers: Integer[np.ndarray, " rows"]) -> bool:
         """Whether all rows of a few are in the page cache."""

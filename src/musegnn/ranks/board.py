@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeVar
 
-from musegnn.errors import RankError
+from musegnn.errors import InputError, RankError
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
@@ -24,6 +24,7 @@ _LOOK = 0.2
 _OF_RANKS = re.compile(r"gloo|nccl|c10d|DistBackend|connection|timed out|socket|broken pipe", re.IGNORECASE)
 """What torch's errors say when it is another rank that is missing, all of them plain RuntimeErrors."""
 _GO_ON = "The last checkpoint is kept: start the same command again to go on, for `train` with --resume."
+INTERRUPTED = "It was interrupted."
 Result = TypeVar("Result")
 
 
@@ -55,13 +56,13 @@ class Board:
         with suppress(Exception):
             _within(ROLL_CALL, lambda: self.store.set(f"failed/{self.rank}", message))
 
-    def is_said_by_first(self, message: str) -> bool:
+    def is_said_by_first(self, error: Exception) -> bool:
         """Whether rank 0 fails with this very sentence, so that nobody needs to hear it twice."""
         deadline = time.monotonic() + ROLL_CALL / 2
         with suppress(Exception):
             while self.rank and time.monotonic() < deadline:
                 if 0 in _within(ROLL_CALL, self._failed):
-                    return self.get("failed/0") == message
+                    return self.get("failed/0") == sentence(error)
                 time.sleep(_LOOK)
         return False
 
@@ -104,36 +105,46 @@ class Board:
     def missing(self, why: str) -> RankError:
         """Call the roll: which rank failed, and with what, or does not answer at all."""
         try:
-            return RankError(_within(2 * ROLL_CALL, lambda: self._call_roll(why)))
+            failed, late, silent = _within(2 * ROLL_CALL, self._call_roll)
         except Exception:
             # Without torchrun it is rank 0 that keeps the notes.
             is_kept_apart = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
             lost = "the launcher on the first machine" if is_kept_apart else "rank 0"
             return RankError(f"Rank {self.rank} does not reach {lost} any more ({why}). {_GO_ON}")
+        if silent:
+            named, verb = _ranks(silent, self.size), "does" if len(silent) == 1 else "do"
+            return RankError(f"{named} {verb} not answer: killed, stuck or cut off ({why}). {_GO_ON}")
+        if failed:
+            rank, message = min(failed.items(), key=lambda one: one[1] == INTERRUPTED)
+            return RankError(f"Rank {rank} has stopped: {message}")
+        if late:
+            return RankError(
+                f"{_ranks(late, self.size)} did not come in time ({why}): alive, but slow or stuck. "
+                f"MUSEGNN_RANK_TIMEOUT, now {TIMEOUT:g} s, lets the others wait longer. {_GO_ON}"
+            )
+        return RankError(f"The ranks have lost touch with each other ({why}). {_GO_ON}")
 
-    def _call_roll(self, why: str) -> str:
+    def is_one_silent(self) -> bool:
+        """Whether a rank is gone without a word."""
+        with suppress(Exception):
+            return bool(_within(2 * ROLL_CALL, self._call_roll)[2])
+        return False
+
+    def _call_roll(self) -> tuple[dict[int, str], list[int], list[int]]:
+        """Who has failed, and how; who has not come to the roll call; who of them shows no sign of life."""
         others = [rank for rank in range(self.size) if rank != self.rank]
         self.store.set(f"here/{self.rank}", "yes")
         before, deadline = self._beats(), time.monotonic() + ROLL_CALL
         while True:
-            if failed := self._failed():
-                return f"Rank {failed[0]} has stopped: {self._read([f'failed/{failed[0]}'])[0]}"
-            late = [rank for rank in others if not self.store.check([f"here/{rank}"])]
+            failed = {r: self._read([f"failed/{r}"])[0] for r in self._failed() if r != self.rank}
+            late = [r for r in others if r not in failed and not self.store.check([f"here/{r}"])]
+            # Who was interrupted may be so because another one is gone.
+            if any(message != INTERRUPTED for message in failed.values()):
+                return failed, late, []
             if not late or time.monotonic() > deadline:
-                break
+                beats = self._beats()
+                return failed, late, [rank for rank in late if beats[rank] == before[rank]]
             time.sleep(_LOOK)
-        beats = self._beats()
-        silent = [rank for rank in late if beats[rank] == before[rank]]
-        if silent:
-            verb = "does" if len(silent) == 1 else "do"
-            named = _ranks(silent, self.size)
-            return f"{named} {verb} not answer: killed, stuck or cut off ({why}). {_GO_ON}"
-        if late:
-            return (
-                f"{_ranks(late, self.size)} did not come in time ({why}): alive, but slow or stuck. "
-                f"MUSEGNN_RANK_TIMEOUT, now {TIMEOUT:g} s, lets the others wait longer. {_GO_ON}"
-            )
-        return f"The ranks have lost touch with each other ({why}). {_GO_ON}"
 
     def _ask(self, call: Callable[[], Result]) -> Result:
         try:
@@ -169,6 +180,14 @@ def reason(error: BaseException) -> str:
     text = str(error).split("\n")[0].split(". ")[0]
     # Gloo begins with the place in its own source.
     return text.split("] ", 1)[-1].rstrip(".") or type(error).__name__
+
+
+def sentence(error: BaseException) -> str:
+    """What the others are told."""
+    told = error.__cause__ if isinstance(error, SystemExit) and error.__cause__ else error
+    if isinstance(told, KeyboardInterrupt):
+        return INTERRUPTED
+    return str(told) if isinstance(told, InputError) else f"{type(told).__name__}: {reason(told)}"
 
 
 def _ranks(ranks: list[int], size: int) -> str:

@@ -33,10 +33,17 @@ def join() -> Iterator[Ranks]:
     set_current(ranks)
     try:
         yield ranks
-    except (RankError, SystemExit):
+    except RankError:
+        raise
+    except KeyboardInterrupt as error:
+        ranks.board.say_failed(board.INTERRUPTED)
+        # A launcher that misses a rank interrupts the others.
+        if ranks.board.is_one_silent():
+            raise ranks.board.missing("the others were interrupted") from error
         raise
     except BaseException as error:
-        ranks.board.say_failed(str(error) or "It was interrupted.")
+        if not isinstance(error, SystemExit) or error.code:
+            ranks.board.say_failed(board.sentence(error))
         raise
     finally:
         set_current(ALONE)

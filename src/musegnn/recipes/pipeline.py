@@ -90,30 +90,30 @@ def _samples(
         key = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:8]
         folder = folder / f"samples-{key}"
         splits = [name for code, name in enumerate(("train", "valid", "test")) if _has(graph, code)]
-        # What is complete needs no lock: many runs share it.
-        there = _complete(folder, graph, splits)
-        store = there or sample(
-            graph,
-            sampler,
-            folder,
-            batch_size=settings.batch_size,
-            seed=settings.sample_seed,
-            splits=splits,
-            workers=workers,
-        )
+        # What is complete needs no lock: many runs share it. Another one may complete it at this moment.
+        if not current().tell(_is_complete(folder, graph, splits)):
+            sample(
+                graph,
+                sampler,
+                folder,
+                batch_size=settings.batch_size,
+                seed=settings.sample_seed,
+                splits=splits,
+                workers=workers,
+            )
+        store = SampleStore.open(folder, graph=graph)
     total = sum(len(part) for part in store.values())
     nodes = sum(int(part.num_nodes.sum()) for part in store.values()) / max(total, 1)
     say("samples", f"{store.stored.folder}: {total:,} samples of {nodes:,.0f} nodes")
     return store
 
 
-def _complete(folder: Path, graph: Graph, splits: list[str]) -> SampleStore | None:
-    """The store at a folder that is named after its content, if nothing is missing."""
+def _is_complete(folder: Path, graph: Graph, splits: list[str]) -> bool:
+    """Whether nothing is missing in a folder that is named after its content."""
     try:
-        store = SampleStore.open(folder, graph=graph)
+        return set(splits) == set(SampleStore.open(folder, graph=graph))
     except StoreError:
-        return None
-    return store if set(splits) == set(store) else None
+        return False
 
 
 def _has(graph: Graph, code: int) -> bool:

@@ -21,8 +21,12 @@ def check_alike(config: Config, record: dict[str, Any], ranks: Ranks) -> None:
         for table, one in settings_of_tables()
     }
     data = {f"{part} with the digest": record[part]["digest"] for part in ("graph", "samples")}
-    versions = {"musegnn": __version__, "torch": torch.__version__, "code with the digest": code_digest()}
-    ranks.check_same({**versions, **data, "labels": record["labels"], "model": record["model"], **settings})
+    ranks.check_same({**versions(), **data, "labels": record["labels"], "model": record["model"], **settings})
+
+
+def versions() -> dict[str, str]:
+    """Of what computes here."""
+    return {"musegnn": __version__, "torch": torch.__version__, "code with the digest": code_digest()}
 
 
 @cache

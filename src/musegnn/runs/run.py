@@ -221,6 +221,15 @@ class Run:
         for split in splits:
             check_split(split)
         targets = self._targets()
+        current().check_same(
+            {
+                **{
+                    "weights with the digest": self.weights_digest,
+                    "graph with the digest": self.graph.digest,
+                },
+                **{"splits": splits, "how": how, "hops": hops, "seed": seed, "update_means": update_means},
+            }
+        )
         if how == "full":
             beside = self.folder.path.parent if scratch is None else scratch
             whole = self._whole_means("how='full' (--full)")

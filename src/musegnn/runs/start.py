@@ -1,7 +1,6 @@
 """`musegnn.train`: a graph, its samples and a model in, a run out."""
 
 import math
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,17 +20,16 @@ from musegnn.memory import Peak
 from musegnn.models import MuseGNN
 from musegnn.ranks import Ranks, join
 from musegnn.runs.alike import check_alike
+from musegnn.runs.beginning import as_restarted, begin, check_settings, record_of, with_step
 from musegnn.runs.data import Data
 from musegnn.runs.means import make_means, mapped_means, own_part, share_out
 from musegnn.runs.run import Run
 from musegnn.sampling import SampleStore
 from musegnn.sampling.catalog import SAMPLERS
-from musegnn.store import StoredFolder
-from musegnn.store.header import checksum
 from musegnn.training import checkpoint
 from musegnn.training.batches import default_threads
 from musegnn.training.building import describe_model, probe
-from musegnn.training.config import Config, settings_of_tables
+from musegnn.training.config import Config
 from musegnn.training.evaluation import Evaluation, evaluate
 from musegnn.training.folder import RunFolder
 from musegnn.training.forward import device_of
@@ -42,7 +40,6 @@ from musegnn.training.schedule import learning_rate
 from musegnn.training.signals import stop_on_signals
 from musegnn.training.state import Position, State
 from musegnn.training.targets import check_targets, digest_of
-from musegnn.version import __version__
 
 
 def train(
@@ -95,27 +92,25 @@ def train(
         )
     store.check_graph(graph)
     with join() as ranks, ExitStack() as stack:
-        resume, overwrite = _as_restarted(Path(out), resume, overwrite, ranks)
+        resume, overwrite = as_restarted(Path(out), resume, overwrite, ranks)
         started = config or Config(name=graph.name, dataset=graph.name)
-        _check_settings(settings)
+        check_settings(settings)
         config, sizes = describe_model(model, with_samples(started.with_settings(settings), store))
-        config = _with_step(config, Path(out) if resume else None, ranks)
+        config = with_step(config, Path(out) if resume else None, ranks)
         targets = check_targets(graph, labels, config.training.loss)
         data = Data(graph, store, targets, config, threads or default_threads(device_of(model)), resume)
         # Before the folder is made: what is refused leaves no run behind.
         config, num_outputs = _checked(data, model, config, is_described=sizes is not None)
         loss = _loss(data, config, num_outputs, device_of(model))
         record = {
-            "musegnn": __version__,
-            "graph": {"digest": graph.digest, "name": graph.name, **_place(graph.stored, Path(out))},
-            "samples": {"digest": store.digest, **_place(store.stored, Path(out))},
+            **record_of(graph, store, Path(out)),
             "labels": None if labels is None else digest_of(targets),
             "model": sizes,
         }
         check_alike(config, record, ranks)
         peak = stack.enter_context(Peak())
         folder = stack.enter_context(RunFolder(Path(out), is_there=resume, is_read=not ranks.is_first))
-        ranks.first(lambda: _begin(folder, config, record, resume=resume, overwrite=overwrite))
+        ranks.first(lambda: begin(folder, config, record, resume=resume, overwrite=overwrite))
         was_finished = folder.result() is not None
         if not was_finished:
             heard = listen if ranks.is_first else lambda event: None
@@ -131,32 +126,6 @@ def train(
             # The model has not seen these weights yet.
             _ = run.model
         return run
-
-
-def _as_restarted(out: Path, resume: bool, overwrite: bool, ranks: Ranks) -> tuple[bool, bool]:
-    """A launcher that starts all ranks anew does so with the command that began the run."""
-    is_there = ranks.restarts > 0 and (out / "run.json").exists()
-    return (True, False) if is_there else (resume, overwrite)
-
-
-def _with_step(config: Config, resumed: Path | None, ranks: Ranks) -> Config:
-    """The config with the number of samples in a step: as the run began, or one of each rank."""
-    if config.training.samples_per_step:
-        return config
-    size = ranks.size
-    if resumed is not None and (resumed / "config.toml").is_file():
-        size = RunFolder(resumed).config().training.samples_per_step
-    return replace(config, training=replace(config.training, samples_per_step=size))
-
-
-def _begin(
-    folder: RunFolder, config: Config, record: dict[str, Any], *, resume: bool, overwrite: bool
-) -> None:
-    """The folder is there, and is that of this run."""
-    if folder.is_read or (resume and not folder.is_half_made(config)):
-        _check_same(folder, config, record)
-    else:
-        folder.create(config, record, overwrite=overwrite)
 
 
 _NOTHING = Evaluation({}, 0, math.nan, math.nan)
@@ -217,17 +186,25 @@ def _trainer(
             _go_back(folder, saved, config, means, undo, ranks)
             if saved.facts.get("ranks", 1) != ranks.size:
                 trainer.save()
-                folder.drop_other_means(ranks.size)
+            folder.drop_other_means(ranks.size)
         else:
-            homes = {
-                "features": batches.features.home,
-                "features_about": batches.features.about,
-                "means": means.place if means is not None else None,
-            }
-            sizes = {"epochs": settings.epochs, "samples": len(batches), "ranks": ranks.size}
-            listen(folder.log("start", **sizes, device=str(device), **homes))
+            listen(folder.log("start", **_facts(trainer)))
             trainer.save()
         yield trainer
+
+
+def _facts(trainer: Trainer) -> dict[str, Any]:
+    """What there is to say of a run before its first step."""
+    features, means = trainer.train.features, trainer.state.means
+    return {
+        "epochs": trainer.config.training.epochs,
+        "samples": len(trainer.train),
+        "ranks": trainer.ranks.size,
+        "device": str(device_of(trainer.state.model)),
+        "features": features.home,
+        "features_about": features.about,
+        "means": means.place if means is not None else None,
+    }
 
 
 def _saved(folder: RunFolder) -> checkpoint.Loaded:
@@ -298,16 +275,6 @@ def _checked(data: Data, model: MuseGNN, config: Config, *, is_described: bool) 
     return config, num_outputs
 
 
-def _check_settings(settings: dict[str, Any]) -> None:
-    """What the model or the samples say is theirs to say."""
-    owners = {"sampling": "the samples", "energy": "the model's energy", "model": "the model"}
-    tables = {setting.name: table for table, setting in settings_of_tables()}
-    for name in settings:
-        owner = owners.get(tables.get(name, ""))
-        if owner is not None and name != "online":
-            raise InputError(f"{name} is a setting of {owner}, which were made before. Set it there.")
-
-
 def with_samples(config: Config, store: SampleStore) -> Config:
     """The config with how these samples were drawn, as far as a config can say it."""
     if store.sampler["name"] not in SAMPLERS:
@@ -375,36 +342,3 @@ def _finish(trainer: Trainer, data: Data, peak: Peak, record: dict[str, Any]) ->
     if trainer.ranks.is_first:
         checkpoint.write_json(folder.path / "result.json", checkpoint.finite(result))
     trainer.ranks.gather(b"")
-
-
-def _check_same(folder: RunFolder, config: Config, record: dict[str, Any]) -> None:
-    """Refuse to go on with another graph, other samples, labels or settings."""
-    before = folder.record()
-    for part in ("graph", "samples"):
-        was, now = before[part]["digest"], record[part]["digest"]
-        if was != now:
-            raise StoreError(
-                f"{folder.path} was trained with the {part} {was[:12]}, now they are {now[:12]}. "
-                "Resume with those it began with, or begin a new run."
-            )
-    if before["labels"] != record["labels"]:
-        raise StoreError(f"{folder.path} was trained with other labels. Pass those it began with.")
-    was_config = folder.config()
-    if checksum({"config": was_config.to_toml()}) != checksum({"config": config.to_toml()}):
-        raise StoreError(
-            f"{folder.path} was begun with other settings ({_first_difference(was_config, config)}). "
-            "Resume without changing them, or begin a new run."
-        )
-
-
-def _first_difference(was: Config, now: Config) -> str:
-    pairs = zip(was.to_toml().splitlines(), now.to_toml().splitlines(), strict=False)
-    old, new = next(((a, b) for a, b in pairs if a != b), ("", ""))
-    return f"{old.split('  #')[0]}, now {new.split('  #')[0]}"
-
-
-def _place(stored: StoredFolder | None, out: Path) -> dict[str, str | None]:
-    """Where a store lies, and where from the run folder: both may be moved together."""
-    if stored is None:
-        return {"folder": None, "from_here": None}
-    return {"folder": os.fspath(stored.folder), "from_here": os.path.relpath(stored.folder, out.absolute())}

@@ -18,7 +18,7 @@ from musegnn.graph.checks import SPLITS, num_workers
 from musegnn.progress import Advance, progress
 from musegnn.ranks import Ranks, current
 from musegnn.sampling import layout, salvage
-from musegnn.sampling.base import Sampler
+from musegnn.sampling.base import Sampler, describe
 from musegnn.sampling.draws import check_graph_type
 from musegnn.sampling.plan import Plan, estimate
 from musegnn.sampling.record import Sample
@@ -53,6 +53,14 @@ def sample(
     num_workers(workers)
     check_graph_type(graph)
     folder, ranks = Path(out), current()
+    ranks.check_same(
+        {
+            "graph with the digest": graph.digest,
+            "sampler": describe(sampler),
+            **{"batch_size": batch_size, "seed": seed, "splits": list(splits)},
+            **_versions(),
+        }
+    )
     if not ranks.is_first:
         _help(Plan(graph, sampler, splits, batch_size=batch_size, seed=seed), workers, ranks)
         return SampleStore.open(folder)

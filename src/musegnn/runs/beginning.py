@@ -1,0 +1,94 @@
+"""What must hold before a run begins, or goes on."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from musegnn.errors import InputError, StoreError
+from musegnn.graph import Graph
+from musegnn.ranks import Ranks
+from musegnn.sampling import SampleStore
+from musegnn.store import StoredFolder
+from musegnn.store.header import checksum
+from musegnn.training.config import Config, settings_of_tables
+from musegnn.training.folder import RunFolder
+from musegnn.version import __version__
+
+
+def as_restarted(out: Path, resume: bool, overwrite: bool, ranks: Ranks) -> tuple[bool, bool]:
+    """A launcher that starts all ranks anew does so with the command that began the run."""
+    is_there = ranks.restarts > 0 and (out / "run.json").exists()
+    return (True, False) if is_there else (resume, overwrite)
+
+
+def with_step(config: Config, resumed: Path | None, ranks: Ranks) -> Config:
+    """The config with the number of samples in a step: as the run began, or one of each rank."""
+    if config.training.samples_per_step:
+        return config
+    size = ranks.size
+    if resumed is not None and (resumed / "config.toml").is_file():
+        size = RunFolder(resumed).config().training.samples_per_step
+    return replace(config, training=replace(config.training, samples_per_step=size))
+
+
+def begin(
+    folder: RunFolder, config: Config, record: dict[str, Any], *, resume: bool, overwrite: bool
+) -> None:
+    """The folder is there, and is that of this run."""
+    if folder.is_read or (resume and not folder.is_half_made(config)):
+        _check_same(folder, config, record)
+    else:
+        folder.create(config, record, overwrite=overwrite)
+
+
+def check_settings(settings: dict[str, Any]) -> None:
+    """What the model or the samples say is theirs to say."""
+    owners = {"sampling": "the samples", "energy": "the model's energy", "model": "the model"}
+    tables = {setting.name: table for table, setting in settings_of_tables()}
+    for name in settings:
+        owner = owners.get(tables.get(name, ""))
+        if owner is not None and name != "online":
+            raise InputError(f"{name} is a setting of {owner}, which were made before. Set it there.")
+
+
+def _check_same(folder: RunFolder, config: Config, record: dict[str, Any]) -> None:
+    """Refuse to go on with another graph, other samples, labels or settings."""
+    before = folder.record()
+    for part in ("graph", "samples"):
+        was, now = before[part]["digest"], record[part]["digest"]
+        if was != now:
+            raise StoreError(
+                f"{folder.path} was trained with the {part} {was[:12]}, now they are {now[:12]}. "
+                "Resume with those it began with, or begin a new run."
+            )
+    if before["labels"] != record["labels"]:
+        raise StoreError(f"{folder.path} was trained with other labels. Pass those it began with.")
+    was_config = folder.config()
+    if checksum({"config": was_config.to_toml()}) != checksum({"config": config.to_toml()}):
+        raise StoreError(
+            f"{folder.path} was begun with other settings ({_first_difference(was_config, config)}). "
+            "Resume without changing them, or begin a new run."
+        )
+
+
+def _first_difference(was: Config, now: Config) -> str:
+    pairs = zip(was.to_toml().splitlines(), now.to_toml().splitlines(), strict=False)
+    old, new = next(((a, b) for a, b in pairs if a != b), ("", ""))
+    return f"{old.split('  #')[0]}, now {new.split('  #')[0]}"
+
+
+def record_of(graph: Graph, store: SampleStore, out: Path) -> dict[str, Any]:
+    """Graph and samples of a run at `out`, and where they lie."""
+    return {
+        "musegnn": __version__,
+        "graph": {"digest": graph.digest, "name": graph.name, **_place(graph.stored, out)},
+        "samples": {"digest": store.digest, **_place(store.stored, out)},
+    }
+
+
+def _place(stored: StoredFolder | None, out: Path) -> dict[str, str | None]:
+    """Where a store lies, and where from the run folder: both may be moved together."""
+    if stored is None:
+        return {"folder": None, "from_here": None}
+    return {"folder": os.fspath(stored.folder), "from_here": os.path.relpath(stored.folder, out.absolute())}
