@@ -23,7 +23,7 @@ from musegnn import Draws, Graph, NeighborSampling, Sample, ops
 from musegnn.features.homes import Features
 from musegnn.graph.threads import in_order
 from musegnn.memory import Peak
-from musegnn.runs.run import make_means
+from musegnn.runs.means import make_means
 from musegnn.sampling.sequence import Samples
 from musegnn.training.batches import Loader
 from musegnn.training.building import build_model
@@ -63,7 +63,7 @@ def ours(graph: Graph, samples: Samples, features: Features, setting: Setting, t
     """The product's own loader and step; no checkpoints."""
     device = features.device
     given = {"hidden": setting.hidden, "gamma": setting.gamma, "steps": STEPS, "lambda_": LAMBDA}
-    given |= {"layers": LAYERS, "output_layers": LAYERS, "lr": LEARNING_RATE}
+    given |= {"layers": LAYERS, "output_layers": LAYERS, "lr": LEARNING_RATE, "samples_per_step": 1}
     config = Config().with_settings({**given, "precision": "bfloat16", "means_dtype": "bfloat16"})
     model = build_model(config, width_of(features), graph.num_classes).to(device)
     # The run folder stays empty: M is in memory, and nothing is saved.
@@ -79,7 +79,7 @@ def ours(graph: Graph, samples: Samples, features: Features, setting: Setting, t
 
     def run(count: int) -> None:
         for batch in loader.batches(numbers(count, samples)):
-            trainer.step(batch)
+            trainer.step([batch])
         wait_for(device)
 
     return run

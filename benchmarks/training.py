@@ -52,7 +52,7 @@ from musegnn import Energy, Graph, MuseGNN, Sample, SampleStore, ShadowKHop
 from musegnn.cli.main import ENVIRONMENT
 from musegnn.graph import EdgeChunk, FeatureSource, GraphSource, Topology
 from musegnn.memory import keep_freed_memory
-from musegnn.runs.run import make_means
+from musegnn.runs.means import make_means
 from musegnn.sampling.sample_store import StoredSamples
 from musegnn.training.batches import Loader
 from musegnn.training.building import build_model
@@ -87,7 +87,7 @@ def ours(graph: Graph, store: SampleStore, hidden: int, steps: int, batches: int
     """Seconds of each batch behind the warm-up: the step of `muse train` with its loader and allocator."""
     assert graph.features is not None
     keep_freed_memory()
-    rates = {"dropout": DROPOUT, "input_dropout": DROPOUT}
+    rates = {"dropout": DROPOUT, "input_dropout": DROPOUT, "samples_per_step": 1}
     config = Config().with_settings(
         {"hidden": hidden, "steps": steps, "lambda_": LAMBDA, "gamma": GAMMA, **rates}
     )
@@ -102,7 +102,7 @@ def ours(graph: Graph, store: SampleStore, hidden: int, steps: int, batches: int
         trainer = Trainer(folder, config, state, loader, None, loss, Stop(), None)
         ends = [time.perf_counter()]
         for batch in loader.batches(range(WARM_UP + batches)):
-            trainer.step(batch)
+            trainer.step([batch])
             ends.append(time.perf_counter())
     return np.diff(ends)[WARM_UP:].tolist()
 
