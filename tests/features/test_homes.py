@@ -12,9 +12,10 @@ import torch
 import musegnn
 from machine import only_on_a_gpu
 from musegnn.errors import InputError, StoreError
-from musegnn.features import homes, rows
+from musegnn.features import homes
 from musegnn.features.homes import Features, choose_home, fits, open_features
 from musegnn.features.packed import Pack, pack_folder
+from musegnn.store import rows
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")

@@ -256,7 +256,7 @@ def test_a_file_of_another_length_is_refused(tmp_path):
         with problems.refused(message, StoreError):
             MeanEmbeddings(N, DIM, home=tmp_path)
     (tmp_path / "means.json").write_text("{")
-    with pytest.raises(StoreError, match="not a header of means"):
+    with pytest.raises(StoreError, match="is not a valid header"):
         MeanEmbeddings(N, DIM, home=tmp_path)
 
 

@@ -96,10 +96,10 @@ def move(ranks):
     own = MeanEmbeddings(ShardedMeans.num_own(NODES, ranks), DIM, 0.7)
     means, read, noted = ShardedMeans(own, NODES, ranks), [], []
     for step in range(STEPS):
-        ids, Y = visits(ranks.rank, step)
+        ids, rows = visits(ranks.rank, step)
         request = means.ask(ids)
         read.append((means.gather(request).numpy(), means.seen(request).numpy()))
-        means.update(request, Y, lambda places: noted.append(places.copy()))
+        means.update(request, rows, lambda places: noted.append(places.copy()))
     assert means.shape == (NODES, DIM)
     return read, own.M.numpy(), own.count.numpy(), noted
 
@@ -117,15 +117,15 @@ def test_shares_of_the_means_hold_what_one_process_would_hold(size):
             rows, seen = found[rank][0][step]
             np.testing.assert_array_equal(rows, whole.gather(ids).numpy())
             np.testing.assert_array_equal(seen, whole.seen(ids).numpy())
-        for ids, Y in told:
-            whole.update(ids, Y)
+        for ids, rows in told:
+            whole.update(ids, rows)
     assert num_shared > 0
-    for rank, (_, M, count, noted) in enumerate(found):
-        assert len(M) == len(range(rank, NODES, size))
-        assert M.tobytes() == whole.M[rank::size].contiguous().numpy().tobytes()
+    for rank, (_, own, count, noted) in enumerate(found):
+        assert len(own) == len(range(rank, NODES, size))
+        assert own.tobytes() == whole.M[rank::size].contiguous().numpy().tobytes()
         assert count.tolist() == whole.count[rank::size].tolist()
         # Every row was told of before it changed, as often as it changed.
-        np.testing.assert_array_equal(np.bincount(np.concatenate(noted), minlength=len(M)), count)
+        np.testing.assert_array_equal(np.bincount(np.concatenate(noted), minlength=len(own)), count)
 
 
 @pytest.mark.parametrize(("was", "now"), [(1, 3), (3, 1), (2, 3), (3, 2), (2, 2)])

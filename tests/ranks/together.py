@@ -5,11 +5,14 @@ import os
 import signal
 import socket
 import traceback
+from contextlib import nullcontext
+from datetime import timedelta
 from multiprocessing.connection import wait
 
 import torch
+from torch.distributed import TCPStore
 
-from musegnn.ranks import board, join
+from musegnn.ranks import Ranks, board, join
 
 
 class RankFailedError(Exception):
@@ -22,29 +25,43 @@ def free_port():
         return found.getsockname()[1]
 
 
-def start(size, work, *, timeout=30.0, restarts=0):
+class Started(list):
     """A process and a pipe for each rank; what comes through is (result, None) or (None, error)."""
-    context, port, started = multiprocessing.get_context("fork"), free_port(), []
+
+    launcher = None
+
+
+def start(size, work, *, timeout=30.0, roll_call=1.0, restarts=0, has_launcher=True, joins=True):
+    """The ranks, with this process as their launcher; without one, rank 0 keeps the notes.
+
+    `work` gets the ranks, or joins them itself.
+    """
+    context, port, started = multiprocessing.get_context("fork"), free_port(), Started()
     for rank in range(size):
         here, there = context.Pipe(duplex=False)
         environment = {
-            "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port), "TORCHELASTIC_RESTART_COUNT": str(restarts),
+            "RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size,
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            "TORCHELASTIC_RESTART_COUNT": restarts, "TORCHELASTIC_USE_AGENT_STORE": has_launcher,
         }  # fmt: skip
-        process = context.Process(target=_child, args=(work, there, environment, timeout), daemon=True)
+        given = work, there, environment, timeout, roll_call, joins
+        process = context.Process(target=_child, args=given)
         process.start()
         there.close()
         started.append((process, here))
+    if has_launcher:
+        limit = timedelta(seconds=30)
+        started.launcher = TCPStore("127.0.0.1", port, None, True, limit, wait_for_workers=False)
     return started
 
 
-def _child(work, pipe, environment, timeout):
-    os.environ |= environment
-    board.TIMEOUT = timeout
+def _child(work, pipe, environment, timeout, roll_call, joins):
+    os.environ |= {name: str(value) for name, value in environment.items()}
+    board.TIMEOUT, board.ROLL_CALL = timeout, roll_call
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     try:
-        with join() as ranks:
+        with join() if joins else nullcontext(Ranks(environment["RANK"])) as ranks:
             pipe.send((work(ranks), None))
     except BaseException as error:
         traceback.print_exc()
@@ -54,10 +71,10 @@ def _child(work, pipe, environment, timeout):
     os._exit(0)
 
 
-def results(started, seconds=60.0):
-    """(result, error) of each rank; (None, None) of one that was killed."""
+def results(started, seconds=60.0, without=()):
+    """(result, error) of each rank; (None, None) of one that was killed, or is not waited for."""
     found = [(None, None)] * len(started)
-    waiting = {here: rank for rank, (_, here) in enumerate(started)}
+    waiting = {here: rank for rank, (_, here) in enumerate(started) if rank not in without}
     try:
         while waiting:
             ready = wait(list(waiting), seconds)
@@ -72,6 +89,7 @@ def results(started, seconds=60.0):
         for process, _ in started:
             process.kill()
             process.join()
+        started.launcher = None
     return found
 
 
@@ -83,3 +101,20 @@ def together(size, work, **options):
         rank = min(errors, key=lambda rank: (type(errors[rank]).__name__ == "RankError", rank))
         raise RankFailedError(f"rank {rank}: {errors[rank]}") from errors[rank]
     return [result for result, _ in found]
+
+
+def at_call(owner, name, number, act):
+    """In this process, `act` at one of the calls of a function; it gets the first argument."""
+    before, calls = getattr(owner, name), []
+
+    def patched(*given, **named):
+        calls.append(0)
+        if len(calls) == number:
+            act(given[0] if given else None)
+        return before(*given, **named)
+
+    setattr(owner, name, patched)
+
+
+def die(_=None):
+    os.kill(os.getpid(), signal.SIGKILL)

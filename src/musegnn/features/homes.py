@@ -14,10 +14,10 @@ from musegnn.errors import InputError, StoreError
 from musegnn.features.hot import HotRows, appearances, most_read
 from musegnn.features.packed import Pack, PackedRows, pack_folder
 from musegnn.features.packing import cache_bytes
-from musegnn.features.rows import SHARE, Rows, free_memory, is_mapped
 from musegnn.graph import Graph
 from musegnn.progress import progress
 from musegnn.sampling import SampleStore
+from musegnn.store.rows import SHARE, Rows, free_memory, is_mapped
 
 Home = Literal["auto", "gpu", "ram", "mapped", "cached", "packed"]
 Place = Literal["gpu", "ram", "mapped", "cached", "packed"]

@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Integer, Shaped
 
 from musegnn.errors import StoreError
-from musegnn.features.rows import Rows, as_bytes, read_into
 from musegnn.graph import Graph
 from musegnn.sampling import SampleStore
 from musegnn.sampling.draws import check_split
 from musegnn.sampling.sample_store import shard_name
 from musegnn.store import ArraySpec, StoredFolder, digest_array
+from musegnn.store.rows import Rows, as_bytes, read_into
 
 KIND = "pack"
 HOT, HOT_ROWS = "hot", "hot_rows"

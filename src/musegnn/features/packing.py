@@ -20,7 +20,6 @@ from musegnn.features.packed import (
     pack_folder,
     word_sum,
 )
-from musegnn.features.rows import SHARE, Rows, free_memory
 from musegnn.graph import Graph
 from musegnn.graph.building import free_bytes
 from musegnn.graph.checks import num_workers
@@ -31,6 +30,7 @@ from musegnn.sampling.plan import DISK_SPEED
 from musegnn.sampling.salvage import drop_damaged
 from musegnn.sampling.sample_store import shard_name
 from musegnn.store import ArrayWriter, FolderWriter, Journal, kind_of
+from musegnn.store.rows import SHARE, Rows, free_memory
 from musegnn.version import __version__
 
 READS = {"train": 20, "valid": 20, "test": 1}

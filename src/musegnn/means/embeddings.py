@@ -1,6 +1,7 @@
 """M and its counts, where they fit: on the device, in host memory, or in a mapped file."""
 
 import json
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from musegnn.extras import has_triton
 from musegnn.graph.building import free_bytes
 from musegnn.store import file_errors
 from musegnn.store.header import read_json
+from musegnn.store.rows import Rows
 
 Home = Literal["device", "host"] | Path
 _INTEGERS = (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8)
@@ -62,11 +64,16 @@ class MeanEmbeddings(nn.Module):
             raise InputError(f"home must be 'device', 'host' or a pathlib.Path to a folder, got {home!r}.")
         self.rho = rho
         self.home = home
+        self._rows: Rows | None = None
+        """Reads a mapped M: many rows at once, where page faults would wait for one after the other."""
         if isinstance(home, Path):
             settings = {"num_nodes": num_nodes, "dim": dim, "rho": rho, "dtype": str(dtype)}
             _check_header(home, {"version": 1, **settings})
-            M = _mapped(home / "M.bin", num_nodes * dim, dtype).view(num_nodes, dim)
+            M = _mapped(home / "M.bin", num_nodes * dim, dtype, is_random=True).view(num_nodes, dim)
             count = _mapped(home / "count.bin", num_nodes, torch.int32)
+            if num_nodes:
+                rows = np.memmap(home / "M.bin", np.uint8, "r", shape=(num_nodes, dim * dtype.itemsize))
+                self._rows = Rows(rows)
         else:
             M, count = torch.zeros(num_nodes, dim, dtype=dtype), torch.zeros(num_nodes, dtype=torch.int32)
         self.register_buffer("M", M)
@@ -80,7 +87,8 @@ class MeanEmbeddings(nn.Module):
 
         `check` looks at the ids, for which a GPU is waited for.
         """
-        rows = self.M[self._places(node_ids, check)]
+        places = self._places(node_ids, check)
+        rows = self.M[places] if self._rows is None else self._read(self._rows, places)
         # bfloat16 moves at half the cost, and a GPU computes with it as well.
         exact = rows.dtype if rows.is_cuda else torch.promote_types(rows.dtype, torch.float32)
         return rows.to(device, exact)
@@ -111,6 +119,11 @@ class MeanEmbeddings(nn.Module):
         mean = torch.lerp(Y.detach().to(self.M.device, exact), self.M[places].to(exact), keep)
         self.M[places] = mean.to(self.M.dtype)
         self.count[places] += 1
+
+    def _read(self, rows: Rows, places: Tensor) -> Tensor:
+        found = np.empty((len(places), rows.row_bytes), dtype=np.uint8)
+        rows.gather(places.numpy(), found)
+        return torch.from_numpy(found).view(self.M.dtype)
 
     def _check_update(self, places: Tensor, Y: object) -> None:
         if not isinstance(Y, Tensor):
@@ -191,8 +204,11 @@ def _check_header(folder: Path, settings: dict[str, Any]) -> None:
         )
 
 
-def _mapped(path: Path, size: int, dtype: torch.dtype) -> Tensor:
-    """A tensor whose memory is a file: zeros if it is new, what it holds if it fits."""
+def _mapped(path: Path, size: int, dtype: torch.dtype, *, is_random: bool = False) -> Tensor:
+    """A tensor whose memory is a file: zeros if it is new, what it holds if it fits.
+
+    With `is_random`, a page fault reads one page, not what lies around it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     num_bytes = size * dtype.itemsize
     if not path.exists():
@@ -211,5 +227,10 @@ def _mapped(path: Path, size: int, dtype: torch.dtype) -> Tensor:
             f"{path} has {path.stat().st_size:,} bytes, but {num_bytes:,} are needed: "
             "it belongs to another run. Choose another folder."
         )
-    options: dict[str, Any] = {"shared": True, "size": size, "dtype": dtype}
-    return torch.from_file(str(path), **options) if size else torch.zeros(0, dtype=dtype)
+    if not size:
+        return torch.zeros(0, dtype=dtype)
+    with file_errors(path), path.open("rb+") as file:
+        memory = mmap.mmap(file.fileno(), num_bytes)
+    if is_random:
+        memory.madvise(mmap.MADV_RANDOM)
+    return torch.frombuffer(memory, dtype=dtype)

@@ -253,10 +253,11 @@ class Run:
 
     def _whole_means(self, option: str) -> MeanEmbeddings | MappedShares | None:
         """M, for what one process does alone."""
-        if isinstance(self.means, ShardedMeans):
+        if not current().is_alone:
             raise InputError(
                 f"{option} is for one process, got {current().size} ranks. Start it without torchrun."
             )
+        assert not isinstance(self.means, ShardedMeans)
         return self.means
 
     def _moving_means(self, how: How) -> MeanEmbeddings:

@@ -236,8 +236,8 @@ def _write_tables(writer: FolderWriter, journal: Journal, plan: Plan) -> None:
         noted = journal.entries[name].facts
         for table, rows in facts[split].items():
             try:
-                rows.append(np.array(noted[table], dtype=np.float64 if table == "bounds" else np.int64))
-                rows[-1].shape = (len(indices), 4)
+                numbers = np.array(noted[table], dtype=np.float64 if table == "bounds" else np.int64)
+                rows.append(numbers.reshape(len(indices), 4))
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 where = journal.entries[name].path
                 raise StoreError(

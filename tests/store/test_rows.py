@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musegnn.errors import StoreError
-from musegnn.features import rows as module
-from musegnn.features.rows import Rows, is_mapped
+from musegnn.store import rows as module
+from musegnn.store.rows import Rows, is_mapped
 
 
 def mapped(folder, values):
