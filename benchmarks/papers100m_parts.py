@@ -6,6 +6,7 @@ A contestant is a function `run(count)` that trains on so many batches and waits
 import json
 import re
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -196,6 +197,10 @@ class Measured(NamedTuple):
     gpu_bytes: int
     host_bytes: int
     """Anonymous, at the peak."""
+    disk_bytes: int
+    """That were read from a disk: not in the page cache any more, or not yet."""
+    cpu_seconds: float
+    """Of all threads."""
 
     @property
     def batch_seconds(self) -> float:
@@ -210,10 +215,21 @@ def measured(run: Run, count: int, warm_up: int, limit: float, device: torch.dev
     count = max(warm_up, min(count, int(limit * warm_up / again.seconds)))
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
+    read, worked = bytes_read(), time.process_time()
     with Peak() as peak:
         run(count)
     gpu_bytes = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
-    return Measured(count, peak.seconds, gpu_bytes, peak.bytes)
+    spent = bytes_read() - read, time.process_time() - worked
+    return Measured(count, peak.seconds, gpu_bytes, peak.bytes, *spent)
+
+
+def bytes_read() -> int:
+    """From disks, by this process so far; 0 where nobody counts."""
+    try:
+        lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    except OSError:
+        return 0
+    return int(lines["read_bytes"])
 
 
 class Timeline(NamedTuple):

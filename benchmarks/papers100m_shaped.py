@@ -159,6 +159,8 @@ class Bench:
         self.table.add(f"{name}: epoch", data, EPOCH * found.batch_seconds, f"s for {EPOCH:,} batches{how}")
         self.table.add(f"{name}: batches", data, 1 / found.batch_seconds, "batches/s")
         self.table.add(f"{name}: peak anonymous memory", data, found.host_bytes / 1e9, "GB")
+        self.table.add(f"{name}: read from disk", data, found.disk_bytes / 1e9, "GB")
+        self.table.add(f"{name}: cores busy", data, found.cpu_seconds / found.seconds, "cores")
         if self.is_gpu:
             self.table.add(f"{name}: peak GPU memory", data, found.gpu_bytes / 1e9, "GB")
             self.look(name, data, run)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from together import free_port
 
 import tiny_runs
 from musegnn.cli.main import main
@@ -31,8 +32,15 @@ def place(tmp_path_factory):
 
 def torchrun(place, *arguments, restarts=0):
     """The launcher, in a session of its own."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
-    command = [*launcher, f"--max-restarts={restarts}", "-m", "musegnn", *map(str, arguments)]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    command = [
+        *launcher,
+        f"--master-port={free_port()}",
+        f"--max-restarts={restarts}",
+        "-m",
+        "musegnn",
+        *map(str, arguments),
+    ]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=place, env=env, start_new_session=True, **pipes)
@@ -47,8 +55,8 @@ def wait_for_epochs(process, run, count, seconds=60):
     """Until so many were written down."""
     deadline, events = time.monotonic() + seconds, run / "events.jsonl"
     while not events.exists() or events.read_text().count('"event": "epoch"') < count:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
+        if process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail(f"no {count} epochs: {end(process, 1)}")
         time.sleep(0.02)
 
 
@@ -64,9 +72,11 @@ def end(process, seconds):
     """Exit code, output, errors."""
     try:
         out, errors = process.communicate(timeout=seconds)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+    except subprocess.TimeoutExpired:
+        # The ranks have sessions of their own, and end with the launcher's SIGTERM.
+        process.terminate()
+        out, errors = process.communicate(timeout=40)
+        pytest.fail(f"it did not end: {out}{errors}")
     return process.returncode, out, errors
 
 

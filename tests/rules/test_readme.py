@@ -59,6 +59,8 @@ def test_a_command_does_what_it_says(command, tmp_path, monkeypatch, capsys):
     arguments = shlex.split(command)
     if "mine" in arguments and "edges.csv" not in arguments:
         assert main(["import", "edges.csv", "--out", "mine"]) == 0
+    if arguments[0] == "pack":
+        assert main(["sample", "debian", "--set", "fanouts=1", "--splits", "valid", "--out", "samples"]) == 0
     if "raw" in arguments:
         # Data that cannot be shipped: the command is understood, and says which file it misses.
         assert main(arguments) == 2
