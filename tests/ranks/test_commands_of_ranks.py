@@ -85,14 +85,16 @@ def fail_loudly(message):
 
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=PROOF)])
 def test_ranks_evaluate_the_same_numbers(place, size):
-    for how in ((), ("--online", "--seed", "5"), ("--hops", "1")):
+    ways = [(), ("--online", "--seed", "5"), ("--hops", "1")]
+    for how in ways if "MUSEGNN_PROOF" in os.environ else ways[:1]:
         given = ("evaluate", place / "run", *how, "--json")
         code, out, _ = command(*given)
         assert code == 0
         assert json.loads(on_ranks(size, *given)) == json.loads(out)
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=PROOF)])
+@PROOF
+@pytest.mark.parametrize("size", [2, 3])
 def test_ranks_evaluate_and_predict_free_samples_once(tmp_path, size):
     """Seeds that several samples have count once, whoever has them."""
     tiny_runs.tiny_run(tmp_path, UniformInduced(p=0.5, num_samples=7))
@@ -104,6 +106,7 @@ def test_ranks_evaluate_and_predict_free_samples_once(tmp_path, size):
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "many.csv").read_bytes()
 
 
+@PROOF
 def test_ranks_predict_the_same_bytes_and_go_on_after_a_kill(place, tmp_path):
     given = ("predict", place / "run", "--nodes", "all", "--out")
     assert command(*given, tmp_path / "one.csv")[0] == 0
@@ -181,6 +184,8 @@ def test_an_interrupt_of_all_ranks_is_said_once_and_all_have_saved(place, tmp_pa
     assert first[2] == f"muse: interrupted; the last checkpoint is kept. Go on with: {again}\n"
     assert second[1:] == ("", "")
     assert checkpoint.facts_of(tmp_path / "run/checkpoint", "state")["position"]["step"] == 3
+    if "MUSEGNN_PROOF" not in os.environ:
+        return
     # On as many ranks as there happen to be.
     found = together(3, lambda ranks: command(*again.split()[1:]), joins=False)
     assert [code for code, *_ in found] == [0] * 3
@@ -199,6 +204,7 @@ def test_a_rank_that_never_comes_is_named(place):
         assert "Rank 1 of 3 did not come within 2 s. Start torchrun on every machine" in found[rank][0][2]
 
 
+@PROOF
 def test_a_rank_that_is_gone_is_named_by_those_whom_the_launcher_then_interrupts(place):
     """As torchrun does: it ends the others with SIGTERM."""
 

@@ -8,7 +8,8 @@ from together import together
 
 import musegnn
 from musegnn import Energy
-from musegnn.training import checkpoint
+from musegnn.training import checkpoint, loop
+from musegnn.training.schedule import epoch_order
 
 GRAPH = small_runs.graph(unlabeled=20)
 CASES = {
@@ -73,3 +74,17 @@ def test_ranks_compute_what_one_process_computes(store, tmp_path, size, name):
         assert one.result[key] == many.result[key]
     losses = [[event["loss"] for event in run.events if event["event"] == "epoch"] for run in (one, many)]
     np.testing.assert_allclose(*losses, rtol=1e-7)
+
+
+def test_rank_r_of_step_t_takes_sample_t_n_plus_r_and_its_dropout(store, tmp_path):
+    """All that is random hangs on the sample, not on the rank or the step."""
+
+    def work(ranks):
+        drawn, before = [], loop.sample_seed
+        loop.sample_seed = lambda *given: (drawn.append(given), before(*given))[1]
+        train(store, tmp_path / "run", CASES["without means"], epochs=2, seed=3)
+        return drawn
+
+    for rank, drawn in enumerate(together(2, work)):
+        orders = [epoch_order(6, seed=3, epoch=epoch).tolist() for epoch in range(2)]
+        assert drawn == [(3, epoch, index) for epoch in range(2) for index in orders[epoch][rank::2]]

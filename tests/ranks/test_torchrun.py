@@ -16,7 +16,8 @@ import tiny_runs
 from musegnn.cli.main import main
 from musegnn.training import checkpoint
 
-PROOF = pytest.mark.skipif("MUSEGNN_PROOF" not in os.environ, reason="MUSEGNN_PROOF is not set")
+# Four seconds of imports for each process: forks of a test stand for them in `make test`.
+pytestmark = pytest.mark.skipif("MUSEGNN_PROOF" not in os.environ, reason="MUSEGNN_PROOF is not set")
 SETTINGS = tiny_runs.flags(batch_size=5, epochs=40)
 
 
@@ -103,6 +104,14 @@ def sentences(errors):
     return re.findall(r"^muse: .*", errors, re.MULTILINE)
 
 
+def test_two_ranks_train_what_one_process_trains(place):
+    code, out, errors = end(torchrun(place, *training(place, "two")), 60)
+    assert code == 0, errors
+    assert sentences(errors) == []
+    assert out.count("Next: muse evaluate") == 1
+    assert_same_run(place / "two", place / "one")
+
+
 def test_a_killed_rank_is_started_anew_and_reaches_the_undisturbed_weights(place):
     process = torchrun(place, *training(place, "restarted"), restarts=1)
     wait_for_epochs(process, place / "restarted", 3)
@@ -114,7 +123,6 @@ def test_a_killed_rank_is_started_anew_and_reaches_the_undisturbed_weights(place
     assert_same_run(place / "restarted", place / "one")
 
 
-@PROOF
 @pytest.mark.parametrize("victim", [0, 1])
 def test_without_restarts_a_kill_ends_the_job_with_a_sentence(place, victim):
     """Then the run goes on, under the launcher."""
@@ -134,7 +142,6 @@ def test_without_restarts_a_kill_ends_the_job_with_a_sentence(place, victim):
     assert_same_run(place / run, place / "one")
 
 
-@PROOF
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_of_the_launcher_is_answered_once(place, number):
     run = f"interrupted-{number}"
@@ -151,14 +158,12 @@ def test_an_interrupt_of_the_launcher_is_answered_once(place, number):
     assert_same_run(place / run, place / "one")
 
 
-@PROOF
 def test_a_mistake_is_said_once(place):
     code, _, errors = end(torchrun(place, "train", place / "graph", "--set", "hiden=8"), 40)
     assert code != 0
     assert sentences(errors) == ["muse: there is no setting 'hiden'. Did you mean 'hidden'?"]
 
 
-@PROOF
 def test_a_launcher_that_is_gone_is_no_reason_to_hang(place):
     """The ranks go on without it, or say that they have lost it."""
     process = torchrun(place, *training(place, "orphans"))
@@ -180,7 +185,6 @@ def is_alive(pid):
         return False
 
 
-@PROOF
 def test_a_run_without_a_name_goes_on_in_its_own_folder(place):
     """Not in that of an earlier run, and in no new one."""
     given = "train", place / "graph", *SETTINGS, "--stores", place / "stores", "--checkpoint-seconds", 0.2

@@ -1,6 +1,7 @@
 """Messages between the ranks of a job."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -167,7 +168,8 @@ class Ranks:
         return f"turn/{_turns[0]}"
 
 
-ALONE = Ranks()
+# A launcher can start a single process anew, too.
+ALONE = Ranks(restarts=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
 _turns = [0]
 _current = [ALONE]
 
