@@ -6,7 +6,7 @@
 
 The model, for a step of N ranks with P weights, n_s nodes a sample and embeddings of d numbers of b bytes:
 
-    T = t_sample + [N > 1] (L + 4 P / B)  +  [N > 1, gamma > 0] (3 L' + 2 n_s d b / B')
+    T = t_sample + [N > 1] (L + 4 P / B)  +  [N > 1, gamma > 0] (4 L' + 2 n_s d b / B')
 
 t_sample is the time of one sample on one rank; then come the gradients, and the rows of M, there and back. L
 and B are those of an all-reduce, L' and B' of an exchange, fitted to what `messages` measures for that N.
@@ -117,7 +117,7 @@ def steps() -> list[Figure]:
             found = trained(Path(folder), 2, gamma)[0]
             said = reduce_[0] + 4 * weights / reduce_[1]
             if gamma:
-                said += 3 * exchange[0] + 2 * nodes * HIDDEN * 4 / exchange[1]
+                said += 4 * exchange[0] + 2 * nodes * HIDDEN * 4 / exchange[1]
             sizes = f"mean n_s {nodes:,.0f}, {weights:,} weights"
             data = f"debian, d {HIDDEN}, gamma {gamma:g}, {sizes}, one thread a rank"
             for name, value, unit in (

@@ -298,6 +298,6 @@ def test_without_means_nothing_is_exchanged(store, tmp_path):
 
     assert together(2, work) == [(0, True)] * 2
     shares = checkpoint.load(tmp_path / "with/checkpoint", "state").shares
-    rows = [len(checkpoint.load_share(path)["means.M"]) for path in shares]
+    rows = [len(checkpoint.load_share(*share)["means.M"]) for share in shares]
     assert rows == [GRAPH.num_nodes // 2] * 2
     assert checkpoint.load(tmp_path / "without/checkpoint", "state").shares == []

@@ -86,7 +86,7 @@ def assert_same_run(found, expected):
     parts = []
     for folder in (found, expected):
         loaded = checkpoint.load(folder / "checkpoint", "state")
-        shares = [checkpoint.load_share(path) for path in loaded.shares] or [loaded.tensors]
+        shares = [checkpoint.load_share(*share) for share in loaded.shares] or [loaded.tensors]
         for name in ("means.M", "means.count"):
             whole = torch.zeros(150, *shares[0][name].shape[1:], dtype=shares[0][name].dtype)
             for rank, share in enumerate(shares):

@@ -127,6 +127,7 @@ def _begin(
     check_out(folder)
     # torch takes some seconds to import: neither `muse --help` nor a misspelled name waits for it.
     from musegnn.recipes.pipeline import prepare
+    from musegnn.runs.beginning import is_of_job
     from musegnn.training.folder import RunFolder
 
     # Import and sampling may take hours: what is in the way is told before.
@@ -136,7 +137,7 @@ def _begin(
             "features_home=gpu needs a GPU, got --device cpu. Take ram, mapped, cached, packed or auto."
         )
     # Ranks that are started anew go on with what they began.
-    if (folder / "run.json").exists() and not current().restarts:
+    if current().tell((folder / "run.json").exists() and not is_of_job(folder)):
         RunFolder(folder).check_free(overwrite)
     print(f"Training {config.name}" + (f": {config.about}" if config.about else ""))
     how: dict[str, Any] = {"workers": default_workers(), "device": execution.device, "say": show.line}
@@ -161,7 +162,7 @@ def _resume(folder: Path, graph: Path | None, samples: Path | None, execution: _
     model = run.untrained()
     if checkpoint.exists(run.folder.checkpoints, STATE):
         position = Position.read(checkpoint.facts_of(run.folder.checkpoints, STATE).get("position"))
-        print(f"Going on with {run.config.name}: epoch {position.epoch + 1}, sample {position.batch + 1}")
+        print(f"Going on with {run.config.name}: epoch {position.epoch + 1}, step {position.batch + 1}")
     prepared = Prepared(run.config, run.graph, run.samples, model)
     _run(prepared, folder, execution, overwrite=False, resume=True)
 
@@ -315,5 +316,8 @@ def _free_folder(name: str) -> Path:
     while folder.exists():
         number += 1
         last, folder = folder, Path("runs") / f"{name}-{number}"
-    # A run that is finished was not begun by ranks that had to be started anew.
-    return last if current().restarts and not (last / "result.json").exists() else folder
+    if current().restarts:
+        from musegnn.runs.beginning import is_of_job
+
+        return last if is_of_job(last) else folder
+    return folder

@@ -8,7 +8,7 @@ A rank that fails leaves its sentence where the others find it, before it goes. 
 the roll: who does not answer is named. Nobody waits longer than `board.TIMEOUT` seconds for a message.
 """
 
-from musegnn.ranks.joining import is_launched, join
+from musegnn.ranks.joining import is_launched, job, join
 from musegnn.ranks.ranks import ALONE, Ranks, current
 
-__all__ = ["ALONE", "Ranks", "current", "is_launched", "join"]
+__all__ = ["ALONE", "Ranks", "current", "is_launched", "job", "join"]

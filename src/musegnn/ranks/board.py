@@ -14,7 +14,8 @@ from musegnn.errors import InputError, RankError
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
-TIMEOUT = float(os.environ.get("MUSEGNN_RANK_TIMEOUT", "300"))
+_WANTED = os.environ.get("MUSEGNN_RANK_TIMEOUT", "300")
+TIMEOUT = float(_WANTED) if re.fullmatch(r"\d+(\.\d+)?", _WANTED) else 300.0
 """Seconds that a rank waits for another one in the middle of common work."""
 ROLL_CALL = 5.0
 """Seconds within which a rank shows that it is alive."""
@@ -33,7 +34,7 @@ class Board:
 
     def __init__(self, store: "Store", rank: int, size: int) -> None:
         self.store, self.rank, self.size = store, rank, size
-        self._ended = Event()
+        self._ended, self._turn = Event(), 0
         self._beat(0)
         self._pulse = Thread(target=self._show_alive, daemon=True)
         self._pulse.start()
@@ -42,6 +43,11 @@ class Board:
         """Show no longer that this rank is alive."""
         self._ended.set()
         self._pulse.join(_LOOK)
+
+    def next_turn(self) -> str:
+        """A name for the next note that all ranks know of."""
+        self._turn += 1
+        return f"turn/{self._turn}"
 
     def put(self, key: str, value: str) -> None:
         """A note for all."""
@@ -154,9 +160,9 @@ class Board:
 
     def _show_alive(self) -> None:
         number = 0
-        with suppress(Exception):
-            while not self._ended.wait(ROLL_CALL / _BEATS):
-                number += 1
+        while not self._ended.wait(ROLL_CALL / _BEATS):
+            number += 1
+            with suppress(Exception):
                 self._beat(number)
 
     def _beat(self, number: int) -> None:
@@ -173,6 +179,12 @@ class Board:
 
     def _read(self, keys: list[str]) -> list[str]:
         return [bytes(part).decode(errors="replace") for part in self.store.multi_get(keys)]
+
+
+def check_timeout() -> None:
+    """Refuse a timeout that is no number."""
+    if not re.fullmatch(r"\d+(\.\d+)?", _WANTED):
+        raise InputError(f"MUSEGNN_RANK_TIMEOUT must be a number of seconds, such as 300; got {_WANTED!r}.")
 
 
 def reason(error: BaseException) -> str:

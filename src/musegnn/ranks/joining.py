@@ -13,11 +13,27 @@ from musegnn.ranks import board
 from musegnn.ranks.ranks import ALONE, Ranks, current, set_current
 
 _SIOCGIFADDR = 0x8915
+_joined = [0]
+"""How often this process has met the others."""
 
 
 def is_launched() -> bool:
     """Whether a launcher such as torchrun has started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+
+
+def job() -> str:
+    """A name for all attempts of one launcher to start these ranks; empty without a launcher."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return ""
+    parent = os.getppid()
+    try:
+        with open(f"/proc/{parent}/stat") as file:
+            # Behind the name, which may have spaces: the 20th field is when it started.
+            began = file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        began = ""
+    return f"{os.environ['TORCHELASTIC_RUN_ID']}/{parent}/{began}"
 
 
 @contextmanager
@@ -54,22 +70,26 @@ def join() -> Iterator[Ranks]:
 
 
 def _meet() -> Ranks:
+    import torch
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
     rank, size, local = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    board.check_timeout()
     limit = timedelta(seconds=board.TIMEOUT)
     _choose_interface(os.environ.get("MASTER_ADDR", ""))
     try:
         store, _, _ = next(rendezvous("env://", timeout=limit))
         restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        # The launcher's notes outlive a restart.
-        store = PrefixStore(f"musegnn/{restarts}", store)
+        # The launcher's notes outlive a restart, and an earlier meeting.
+        _joined[0] += 1
+        store = PrefixStore(f"musegnn/{restarts}/{_joined[0]}", store)
         notes = board.Board(PrefixStore("notes", store), rank, size)
         # Before torch looks for them: it would not hear a signal meanwhile.
         notes.meet()
-        backend = "cpu:gloo,cuda:nccl" if dist.is_nccl_available() else "gloo"
+        has_gpu = dist.is_nccl_available() and torch.cuda.is_available()
+        backend = "cpu:gloo,cuda:nccl" if has_gpu else "gloo"
         dist.init_process_group(
             backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=limit
         )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from musegnn.errors import InputError
-from musegnn.ranks.board import Board
+from musegnn.errors import InputError, RankError
+from musegnn.ranks.board import Board, sentence
 
 if TYPE_CHECKING:
     import torch
@@ -119,29 +119,42 @@ class Ranks:
         return got
 
     def first(self, work: Callable[[], Result]) -> Result:
-        """Rank 0 does it, however long it takes; then the others do, and find it done."""
-        if self.is_first:
-            result = work()
+        """Rank 0 does it, however long it takes; then the others do, and find it done.
+
+        If it fails there, it fails everywhere, with the same sentence.
+        """
+        if not self.is_first:
             self.tell(None)
-            return result
+            return work()
+        try:
+            result = work()
+        except Exception as error:
+            if self.board is not None:
+                said = [isinstance(error, InputError), sentence(error)]
+                self.board.put(self.board.next_turn(), json.dumps([None, said]))
+            raise
         self.tell(None)
-        return work()
+        return result
 
     def tell(self, value: Any) -> Any:
         """What rank 0 has to say, to all; they wait for it, however long."""
         if self.board is None:
             return value
-        turn = self._next_turn()
+        turn = self.board.next_turn()
         if self.is_first:
-            self.board.put(turn, json.dumps(value))
+            self.board.put(turn, json.dumps([value, None]))
             return value
         self.board.wait_for([turn])
-        return json.loads(self.board.get(turn))
+        value, failed = json.loads(self.board.get(turn))
+        if failed is not None:
+            is_input, message = failed
+            raise InputError(message) if is_input else RankError(f"Rank 0 has stopped: {message}")
+        return value
 
     def wait(self) -> None:
         """Until every rank is here, however long it takes."""
         if self.board is not None:
-            turn = self._next_turn()
+            turn = self.board.next_turn()
             self.board.put(f"{turn}/{self.rank}", "here")
             self.board.wait_for([f"{turn}/{rank}" for rank in range(self.size)])
 
@@ -163,14 +176,9 @@ class Ranks:
         """What goes wrong between ranks is said with the rank that is missing."""
         return nullcontext() if self.board is None else self.board.told()
 
-    def _next_turn(self) -> str:
-        _turns[0] += 1
-        return f"turn/{_turns[0]}"
-
 
 # A launcher can start a single process anew, too.
 ALONE = Ranks(restarts=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
-_turns = [0]
 _current = [ALONE]
 
 

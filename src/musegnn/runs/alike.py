@@ -12,8 +12,8 @@ from musegnn.training.config import Config, settings_of_tables
 from musegnn.version import __version__
 
 
-def check_alike(config: Config, record: dict[str, Any], ranks: Ranks) -> None:
-    """All ranks have the same settings, data and versions, or it is said who differs in what."""
+def check_alike(config: Config, record: dict[str, Any], device: torch.device, ranks: Ranks) -> None:
+    """All ranks have the same settings, data, devices and versions, or it is said who differs in what."""
     if ranks.is_alone:
         return
     settings = {
@@ -21,7 +21,8 @@ def check_alike(config: Config, record: dict[str, Any], ranks: Ranks) -> None:
         for table, one in settings_of_tables()
     }
     data = {f"{part} with the digest": record[part]["digest"] for part in ("graph", "samples")}
-    ranks.check_same({**versions(), **data, "labels": record["labels"], "model": record["model"], **settings})
+    same = {"labels": record["labels"], "model": record["model"], "the device": device.type}
+    ranks.check_same({**versions(), **data, **same, **settings})
 
 
 def versions() -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
-from musegnn.ranks import Ranks
+from musegnn.ranks import Ranks, current, job
 from musegnn.sampling import SampleStore
 from musegnn.store import StoredFolder
 from musegnn.store.header import checksum
@@ -18,8 +18,14 @@ from musegnn.version import __version__
 
 def as_restarted(out: Path, resume: bool, overwrite: bool, ranks: Ranks) -> tuple[bool, bool]:
     """A launcher that starts all ranks anew does so with the command that began the run."""
-    is_there = ranks.restarts > 0 and (out / "run.json").exists()
-    return (True, False) if is_there else (resume, overwrite)
+    return (True, False) if ranks.tell(is_of_job(out)) else (resume, overwrite)
+
+
+def is_of_job(folder: Path) -> bool:
+    """Whether an earlier attempt of the same launcher has begun this run."""
+    if not current().restarts or not (folder / "run.json").is_file():
+        return False
+    return bool(job()) and RunFolder(folder).record().get("job") == job()
 
 
 def with_step(config: Config, resumed: Path | None, ranks: Ranks) -> Config:
@@ -82,6 +88,7 @@ def record_of(graph: Graph, store: SampleStore, out: Path) -> dict[str, Any]:
     """Graph and samples of a run at `out`, and where they lie."""
     return {
         "musegnn": __version__,
+        "job": job(),
         "graph": {"digest": graph.digest, "name": graph.name, **_place(graph.stored, out)},
         "samples": {"digest": store.digest, **_place(store.stored, out)},
     }

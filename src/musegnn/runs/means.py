@@ -22,7 +22,9 @@ def make_means(config: Config, num_nodes: int, folder: RunFolder, device: torch.
         return None
     dtype: torch.dtype = getattr(torch, settings.means_dtype)
     num_own = ShardedMeans.num_own(num_nodes, ranks)
-    is_on_device = device.type != "cpu" and fits(num_own * config.model.hidden * dtype.itemsize, device)
+    fits_here = device.type != "cpu" and fits(num_own * config.model.hidden * dtype.itemsize, device)
+    # Rows go from GPU to GPU, or from memory to memory.
+    is_on_device = all(ranks.gather_json(fits_here))
     home: Any = "device" if is_on_device else "host"
     if settings.means_home == "disk":
         home = folder.share_of_means(ranks.rank, ranks.size)

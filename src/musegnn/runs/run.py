@@ -150,9 +150,9 @@ class Run:
     @cached_property
     def _empty_means(self) -> Means | None:
         config, num_nodes = self.config, self.graph.num_nodes
-        if config.energy.gamma == 0 or config.means.means_home != "disk":
+        if not config.has_mapped_means:
             return make_means(config, num_nodes, self.folder, self.device)
-        size = checkpoint.facts_of(self.folder.checkpoints, STATE).get("ranks", 1)
+        size = checkpoint.ranks_of(checkpoint.facts_of(self.folder.checkpoints, STATE))
         shares = mapped_means(config, num_nodes, self.folder, size)
         return shares[0] if size == 1 else MappedShares(shares)
 
@@ -167,9 +167,9 @@ class Run:
 
         It is that of the last checkpoint, moved on by the updates that the undo log has noted since.
         """
-        if self.config.energy.gamma == 0 or self.config.means.means_home != "disk":
+        if not self.config.has_mapped_means:
             return None
-        size = checkpoint.facts_of(self.folder.checkpoints, STATE).get("ranks", 1)
+        size = checkpoint.ranks_of(checkpoint.facts_of(self.folder.checkpoints, STATE))
         logs = [self.folder.share_of_means(rank, size) / "undo.bin" for rank in range(size)]
         moved = sum(log.stat().st_size for log in logs if log.is_file())
         return checksum({"state": checkpoint.digest_of(self.folder.checkpoints, STATE), "moved": moved})
@@ -294,6 +294,7 @@ class Run:
         Samples are drawn around them as those of the training were, or with `hops` all neighbors taken.
         `graph`, or its folder, may be another with the same features, whose nodes have no means.
         """
+        self._whole_means("Run.predict")
         predictor = Predictor(self, graph=graph, hops=hops, threads=threads)
         ids, places = _places(node_ids)
         return _joined([part for _, part in predictor.batches(ids)], places)
@@ -302,6 +303,7 @@ class Run:
         self, node_ids: ArrayLike, *, graph: AnyGraph | None = None, hops: int | None = None, threads: int = 1
     ) -> Float32[np.ndarray, "nodes dim"]:
         """Y of these nodes, in their order, from the samples that `predict` draws."""
+        self._whole_means("Run.embed")
         predictor = Predictor(self, graph=graph, hops=hops, threads=threads)
         ids, places = _places(node_ids)
         Y: np.ndarray = predictor.embed(ids)[places]

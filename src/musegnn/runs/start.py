@@ -18,7 +18,7 @@ from musegnn.means.sharded import Movable
 from musegnn.means.undo import UndoLog
 from musegnn.memory import Peak
 from musegnn.models import MuseGNN
-from musegnn.ranks import Ranks, join
+from musegnn.ranks import Ranks, current, join
 from musegnn.runs.alike import check_alike
 from musegnn.runs.beginning import as_restarted, begin, check_settings, record_of, with_step
 from musegnn.runs.data import Data
@@ -36,7 +36,7 @@ from musegnn.training.forward import device_of
 from musegnn.training.loop import BEST, STATE, Listener, Trainer
 from musegnn.training.losses import Loss, check_learnable, class_weights_of, make_loss
 from musegnn.training.profile import Profile
-from musegnn.training.schedule import learning_rate
+from musegnn.training.schedule import learning_rate, num_steps
 from musegnn.training.signals import stop_on_signals
 from musegnn.training.state import Position, State
 from musegnn.training.targets import check_targets, digest_of
@@ -107,11 +107,11 @@ def train(
             "labels": None if labels is None else digest_of(targets),
             "model": sizes,
         }
-        check_alike(config, record, ranks)
+        check_alike(config, record, device_of(model), ranks)
         peak = stack.enter_context(Peak())
         folder = stack.enter_context(RunFolder(Path(out), is_there=resume, is_read=not ranks.is_first))
         ranks.first(lambda: begin(folder, config, record, resume=resume, overwrite=overwrite))
-        was_finished = folder.result() is not None
+        was_finished = ranks.tell(folder.result() is not None)
         if not was_finished:
             heard = listen if ranks.is_first else lambda event: None
             trainer = stack.enter_context(
@@ -147,14 +147,16 @@ def _trainer(
     device, settings = device_of(model), config.training
     batches = data.loader("train", device)
     assert batches is not None
-    is_begun = ranks.gather_json(checkpoint.exists(folder.checkpoints, STATE))[0]
+    is_begun = ranks.tell(checkpoint.exists(folder.checkpoints, STATE))
     if not is_begun:
         # Of a run that was killed before its first checkpoint nothing is worth keeping.
         ranks.first(folder.empty)
     saved = _saved(folder) if is_begun else None
-    if saved is not None and config.energy.gamma != 0 and config.means.means_home == "disk":
+    if saved is not None and config.has_mapped_means:
         # Or what is lost would be made anew, of zeros.
-        mapped_means(config, data.graph.num_nodes, folder, saved.facts.get("ranks", 1))
+        mapped_means(config, data.graph.num_nodes, folder, saved.num_ranks)
+        if saved.num_ranks != ranks.size:
+            folder.drop_share(ranks.rank, ranks.size)
     means = make_means(config, data.graph.num_nodes, folder, device)
     optimizer = torch.optim.Adam(
         model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=device.type == "cuda"
@@ -168,6 +170,8 @@ def _trainer(
         stop = stack.enter_context(stop_on_signals())
         if saved is not None:
             state.load(saved)
+            # M is not held twice.
+            saved.tensors.clear()
         trainer = Trainer(
             folder=folder,
             config=config,
@@ -184,7 +188,7 @@ def _trainer(
         )
         if saved is not None:
             _go_back(folder, saved, config, means, undo, ranks)
-            if saved.facts.get("ranks", 1) != ranks.size:
+            if saved.num_ranks != ranks.size:
                 trainer.save()
             folder.drop_other_means(ranks.size)
         else:
@@ -227,7 +231,7 @@ def _go_back(
     ranks: Ranks,
 ) -> None:
     """What lies in files is as it was at the checkpoint."""
-    step, size = Position.read(saved.facts.get("position")).step, saved.facts.get("ranks", 1)
+    step, size = Position.read(saved.facts.get("position")).step, saved.num_ranks
     if undo is not None and means is not None:
         if size == ranks.size:
             undo.roll_back(step)
@@ -243,6 +247,8 @@ def _checked(data: Data, model: MuseGNN, config: Config, *, is_described: bool) 
         raise InputError(f"{data.store.stored.folder} has no training samples. Draw them: `muse sample`.")
     check_learnable(data.targets_of("train"))
     settings = config.training
+    if settings.update_means and not current().is_alone:
+        raise InputError(f"update_means=true needs one process, got {current().size} ranks. Leave M alone.")
     has_valid = data.loader("valid", device_of(model)) is not None
     # Unknown labels are -1 or NaN.
     if settings.patience and not (has_valid and (data.targets_of("valid") >= 0).any()):
@@ -252,7 +258,7 @@ def _checked(data: Data, model: MuseGNN, config: Config, *, is_described: bool) 
         )
     learning_rate(
         0,
-        total=settings.epochs * len(batches),
+        total=num_steps(settings.epochs, len(batches), settings.samples_per_step),
         lr=settings.lr,
         schedule=settings.schedule,
         warmup=settings.warmup,
@@ -300,7 +306,7 @@ def _loss(data: Data, config: Config, num_outputs: int, device: torch.device) ->
 def _finish(trainer: Trainer, data: Data, peak: Peak, record: dict[str, Any]) -> None:
     """The best weights, what they reach, result.json."""
     folder, config, state = trainer.folder, trainer.config, trainer.state
-    if checkpoint.exists(folder.checkpoints, BEST):
+    if trainer.ranks.tell(checkpoint.exists(folder.checkpoints, BEST)):
         state.load_prediction(checkpoint.load(folder.checkpoints, BEST))
     else:
         given = state.prediction_tensors(), {"position": state.facts()}, state.share(), trainer.ranks

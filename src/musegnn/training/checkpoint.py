@@ -41,8 +41,8 @@ def save(
     with file_errors(folder, KEPT):
         if ranks.is_first:
             folder.mkdir(exist_ok=True)
-            for stray in folder.glob(".tmp*"):
-                # Of safetensors, if it was killed while it wrote.
+            # Of who was killed while it wrote; .tmp* are of safetensors.
+            for stray in [*folder.glob(".tmp*"), *folder.glob("*.safetensors.partial")]:
                 stray.unlink()
         # Nobody writes before that.
         ranks.gather(b"")
@@ -85,8 +85,13 @@ class Loaded(NamedTuple):
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
     digest: str
-    shares: list[Path]
-    """Files with the rows of M of each rank that wrote it, if they were several; `load_share` reads them."""
+    shares: list[tuple[Path, str]]
+    """Files with the rows of M of each rank that wrote it, if they were several, and their digests."""
+
+    @property
+    def num_ranks(self) -> int:
+        """That wrote it."""
+        return ranks_of(self.facts)
 
 
 def load(folder: Path, name: str) -> Loaded:
@@ -96,7 +101,7 @@ def load(folder: Path, name: str) -> Loaded:
     with file_errors(path):
         try:
             tensors = _load_file(path, body.file_digest)
-            shares = [folder / file for file, _ in body.shares]
+            shares = [(folder / file, digest) for file, digest in body.shares]
             return Loaded(tensors, body.facts, body.digest, shares)
         except FileNotFoundError:
             if digest_of(folder, name) == body.digest:
@@ -104,15 +109,23 @@ def load(folder: Path, name: str) -> Loaded:
     return load(folder, name)
 
 
-def load_share(path: Path) -> dict[str, Tensor]:
-    """The rows of M of one rank; the name of the file tells its digest."""
+def load_share(path: Path, digest: str) -> dict[str, Tensor]:
+    """The rows of M of one rank."""
     with file_errors(path):
-        return _load_file(path, path.stem.rpartition("-")[2])
+        return _load_file(path, digest)
+
+
+def ranks_of(facts: dict[str, Any]) -> int:
+    """How many ranks wrote a checkpoint."""
+    size = facts.get("ranks", 1)
+    if type(size) is not int or size < 1:
+        raise StoreError(f"The checkpoint is of {size!r} ranks, which cannot be. Train again.")
+    return size
 
 
 def _load_file(path: Path, digest: str) -> dict[str, Tensor]:
     try:
-        if not file_digest(path, ignore, threads=1).startswith(digest):
+        if file_digest(path, ignore, threads=1) != digest:
             raise StoreError(f"{path} is damaged: its bytes do not have their digest. Train again.")
         return load_file(path)
     except SafetensorError as error:

@@ -157,6 +157,11 @@ class Config:
         if self.training.class_weights and self.training.loss == "bce":
             raise InputError("class_weights=true belongs to loss='cross_entropy'; got 'bce'. Leave it out.")
 
+    @property
+    def has_mapped_means(self) -> bool:
+        """Whether M lies in files."""
+        return self.energy.gamma != 0 and self.means.means_home == "disk"
+
     def with_settings(self, settings: dict[str, Any]) -> "Config":
         """With some settings changed, by name; an unknown one is answered with the nearest."""
         places = {setting.name: table for table, setting in settings_of_tables()}

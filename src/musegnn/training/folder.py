@@ -209,6 +209,13 @@ class RunFolder:
                 "or pass overwrite=True (--overwrite)."
             )
 
+    def drop_share(self, rank: int, size: int) -> None:
+        """What an earlier try to share out a mapped M has left; no checkpoint knows of it."""
+        path = self.share_of_means(rank, size)
+        with file_errors(path):
+            if path.exists():
+                _remove(path)
+
     def drop_other_means(self, size: int) -> None:
         """A checkpoint has the means of this number of ranks now."""
         for path in [] if self.is_read else self.other_means(size):

@@ -36,7 +36,8 @@ def gather_means(means: Means | None, batch: Batch | None, unseen: Unseen, devic
         request = means.ask(np.empty(0, dtype=np.int64) if batch is None else batch.sample.node_ids)
         mu = means.gather(request, device)
         return Asked(mu, means.seen(request, device) if unseen == "mask" else None, request)
-    assert batch is not None
+    if batch is None:
+        return Asked(None, None, None)
     # Where M is, so that no ids travel.
     check = means.device.type == "cpu"
     ids = batch.sample.node_ids if check else batch.node_ids

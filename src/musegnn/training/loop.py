@@ -39,7 +39,7 @@ from musegnn.training.forward import (
 from musegnn.training.losses import Loss
 from musegnn.training.outcome import Outcome
 from musegnn.training.profile import Profile
-from musegnn.training.schedule import epoch_order, learning_rate, sample_seed
+from musegnn.training.schedule import epoch_order, learning_rate, num_steps, sample_seed
 from musegnn.training.signals import Stop
 from musegnn.training.state import State
 from musegnn.training.told import told_divergence, told_memory, told_where
@@ -76,7 +76,8 @@ class Trainer:
         """Loss, labels that were met, labels there were, of this rank's steps that no other knows of yet."""
         self._replica: nn.Module = _Replica(self.state.model, self._forward)
         if not self.ranks.is_alone:
-            self._replica = DistributedDataParallel(self._replica)
+            with self.ranks.told():
+                self._replica = DistributedDataParallel(self._replica)
 
     def count_from(self, began: float) -> None:
         """The seconds of this process count from here."""
@@ -199,7 +200,8 @@ class Trainer:
         if self.ranks.is_alone and len(batches) == 1:
             return None
         device = device_of(self.state.model)
-        total = torch.zeros((), dtype=torch.float64, device=device)
+        exact = torch.float32 if device.type == "mps" else torch.float64
+        total = torch.zeros((), dtype=exact, device=device)
         for batch in batches:
             if batch is not None:
                 total += self.loss.weight(batch.targets)
@@ -340,7 +342,7 @@ class Trainer:
 
     def _lr(self, step: int) -> float:
         settings = self.config.training
-        total = settings.epochs * -(-len(self.train) // settings.samples_per_step)
+        total = num_steps(settings.epochs, len(self.train), settings.samples_per_step)
         return learning_rate(
             step, total=total, lr=settings.lr, schedule=settings.schedule, warmup=settings.warmup
         )

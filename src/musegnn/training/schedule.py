@@ -44,6 +44,11 @@ def learning_rate(step: int, *, total: int, lr: float, schedule: str, warmup: in
     return lr * share[schedule]
 
 
+def num_steps(epochs: int, num_samples: int, samples_per_step: int) -> int:
+    """Of a whole run; the last one of an epoch may have fewer samples."""
+    return epochs * -(-num_samples // samples_per_step)
+
+
 def epoch_order(num_samples: int, *, seed: int, epoch: int) -> Int64[np.ndarray, " num_samples"]:
     """All samples, each once, in the order of this epoch."""
     # Sorted by raw bits, which no version of NumPy changes; its own permutation may change.

@@ -113,7 +113,7 @@ def load_prediction(model: MuseGNN, means: Means | None, saved: Loaded) -> None:
     num_nodes = means.shape[0]
     num_shares = max(len(saved.shares), 1)
     for number in range(num_shares):
-        part = load_share(saved.shares[number]) if saved.shares else tensors
+        part = load_share(*saved.shares[number]) if saved.shares else tensors
         rows = len(range(number, num_nodes, num_shares))
         for name, shape in (("means.M", [rows, own.M.shape[1]]), ("means.count", [rows])):
             if name not in part or list(part[name].shape) != shape:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from musegnn.errors import DivergenceError, InputError
+from musegnn.errors import DivergenceError, InputError, RankError
 from musegnn.memory import is_out_of_memory
 from musegnn.training.batches import Batch
 from musegnn.training.config import Config
@@ -36,6 +36,9 @@ def told_memory(where: str, config: Config) -> Iterator[None]:
     """Out of memory is said with what to lower."""
     try:
         yield
+    except RankError:
+        # It is another rank's memory that it may speak of.
+        raise
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
