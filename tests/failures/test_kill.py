@@ -13,7 +13,7 @@ from musegnn import Graph
 from musegnn.errors import StoreError
 from musegnn.graph import EdgeChunk, FeatureSource, GraphSource
 
-NUM_KILLS = 50 if "MUSEGNN_PROOF" in os.environ else 5
+NUM_KILLS = 50 if "MUSEGNN_PROOF" in os.environ else 3
 SLOW = {"num_nodes": 300, "num_chunks": 20}
 SHORT = {"num_nodes": 2, "num_chunks": 1}
 

@@ -18,7 +18,7 @@ from musegnn.errors import StoreError
 from musegnn.sampling import plan
 from sample_stores import Logged, a_graph, contents, finished_shards, names
 
-NUM_KILLS = 50 if "MUSEGNN_PROOF" in os.environ else 5
+NUM_KILLS = 50 if "MUSEGNN_PROOF" in os.environ else 3
 STEP = 1 if "MUSEGNN_PROOF" in os.environ else 3
 TESTS = str(Path(__file__).parent.parent)
 OPTIONS = {"batch_size": 10, "splits": ("train", "valid")}

@@ -163,9 +163,9 @@ def half_noted(note, log, step, node_ids):
     os.truncate(log.path, log.path.stat().st_size - 5)
 
 
-def half_updated(update, means, node_ids, Y):
+def half_updated(update, means, node_ids, Y, **options):
     half = len(node_ids) // 2
-    update(means, node_ids[:half], Y[:half])
+    update(means, node_ids[:half], Y[:half], **options)
 
 
 def killed_everywhere(root, stride):

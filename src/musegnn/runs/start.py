@@ -147,16 +147,7 @@ def _trainer(
     device, settings = device_of(model), config.training
     batches = data.loader("train", device)
     assert batches is not None
-    is_begun = ranks.tell(checkpoint.exists(folder.checkpoints, STATE))
-    if not is_begun:
-        # Of a run that was killed before its first checkpoint nothing is worth keeping.
-        ranks.first(folder.empty)
-    saved = _saved(folder) if is_begun else None
-    if saved is not None and config.has_mapped_means:
-        # Or what is lost would be made anew, of zeros.
-        mapped_means(config, data.graph.num_nodes, folder, saved.num_ranks)
-        if saved.num_ranks != ranks.size:
-            folder.drop_share(ranks.rank, ranks.size)
+    saved = _saved(folder, config, data.graph.num_nodes, ranks)
     means = make_means(config, data.graph.num_nodes, folder, device)
     optimizer = torch.optim.Adam(
         model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=device.type == "cuda"
@@ -211,14 +202,23 @@ def _facts(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _saved(folder: RunFolder) -> checkpoint.Loaded:
-    """The checkpoint to go on from."""
+def _saved(folder: RunFolder, config: Config, num_nodes: int, ranks: Ranks) -> checkpoint.Loaded | None:
+    """The checkpoint to go on from, and what it needs; None if there is none yet."""
+    if not ranks.tell(checkpoint.exists(folder.checkpoints, STATE)):
+        # Of a run that was killed before its first checkpoint nothing is worth keeping.
+        ranks.first(folder.empty)
+        return None
     saved = checkpoint.load(folder.checkpoints, STATE)
     if saved.facts.get("belongs_to") != folder.identity():
         raise StoreError(
             f"The checkpoint in {folder.path} is of another run: graph, samples, labels or "
             "config.toml have changed since. Put back what belongs to it, or begin a new run."
         )
+    if config.has_mapped_means:
+        # Or what is lost would be made anew, of zeros.
+        mapped_means(config, num_nodes, folder, saved.num_ranks)
+        if saved.num_ranks != ranks.size:
+            folder.drop_share(ranks.rank, ranks.size)
     return saved
 
 

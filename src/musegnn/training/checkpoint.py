@@ -212,7 +212,7 @@ def _read(folder: Path, name: str) -> _Body:
     stems = [name, *(f"{name}.{rank}" for rank in range(len(shares)))]
     # No other files: a name could lead out of the folder.
     if not all(_is_named(stem, one) for stem, one in zip(stems, [main, *shares], strict=True)):
-        raise StoreError(f"{path} names files that no checkpoint has. Train again.")
+        raise StoreError(f"{path} is not a valid checkpoint. Train again.")
     return _Body(facts, str(main[0]), str(main[1]), shares)
 
 
