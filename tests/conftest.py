@@ -1,6 +1,6 @@
 """Hypothesis draws the same examples every time in CI and is free on a developer's machine.
 
-`make proof` draws as many as Hypothesis likes to, `make test` half of them.
+`make proof` draws as many as Hypothesis likes to, `make test` a third of them.
 Without a GPU, its kernels are interpreted: Triton looks at this when it is imported.
 """
 
@@ -12,7 +12,7 @@ from hypothesis import settings
 if not glob("/dev/nvidia[0-9]*"):
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-EXAMPLES = 100 if "MUSEGNN_PROOF" in os.environ else 50
+EXAMPLES = 100 if "MUSEGNN_PROOF" in os.environ else 33
 
 settings.register_profile("free", deadline=None, max_examples=EXAMPLES)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=EXAMPLES)
