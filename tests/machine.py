@@ -1,7 +1,11 @@
-"""What the tests run on: a GPU if there is one, and one thread of torch where matrices are small."""
+"""What the tests run on: a GPU if there is one, and one thread of torch where matrices are small.
+
+A fixture is had by importing it.
+"""
 
 import os
 
+import jaxtyping
 import pytest
 import torch
 
@@ -15,8 +19,14 @@ needs_kernels = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """On so few numbers, threads of torch wait for each other most of the time. Import it to have it."""
+    """On so few numbers, threads of torch wait for each other most of the time."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def unchecked(monkeypatch):
+    """Our own answers, not beartype's."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

@@ -8,13 +8,13 @@ import os
 import shutil
 import struct
 
-import jaxtyping
 import numpy as np
 import pytest
 import small_runs
 import torch
 
 import musegnn
+from machine import unchecked as unchecked
 from musegnn.errors import InputError, StoreError
 from musegnn.inference.tables import PredictionWriter
 from musegnn.memory import is_out_of_memory
@@ -29,12 +29,6 @@ from sample_stores import Logged, a_graph, leave_unfinished
 PROOF = "MUSEGNN_PROOF" in os.environ
 GRAPH = small_runs.graph()
 DEEP = "[" * 100_000
-
-
-@pytest.fixture(autouse=True)
-def unchecked(monkeypatch):
-    """Our own answers, not beartype's."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="module")

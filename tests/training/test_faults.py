@@ -5,25 +5,19 @@ import dataclasses
 import math
 import shutil
 
-import jaxtyping
 import numpy as np
 import pytest
 import small_runs
 import torch
 
 import musegnn
+from machine import unchecked as unchecked
 from musegnn.errors import DivergenceError, InputError
 from musegnn.training import batches, checkpoint, forward
 from musegnn.training.loop import Trainer
 from musegnn.training.schedule import epoch_order
 
 GRAPH = small_runs.graph()
-
-
-@pytest.fixture(autouse=True)
-def unchecked(monkeypatch):
-    """Our own answers, not beartype's."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="module")

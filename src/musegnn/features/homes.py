@@ -65,11 +65,6 @@ class Features:
         rows = Rows(table)
         self._read_cold = read_cold or (lambda split, index, node_ids, out: rows.gather(node_ids, out))
 
-    @property
-    def place(self) -> dict[str, str]:
-        """For the event `start` of a run."""
-        return {"features": self.home, "features_about": self.about}
-
     def read(self, split: str | None, index: int, node_ids: Integer[np.ndarray, " nodes"]) -> Tensor | None:
         """Rows of a sample as they are stored, in memory that the device can read; None if it has them.
 
