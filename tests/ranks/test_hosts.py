@@ -8,9 +8,9 @@ import time
 
 import pytest
 from test_torchrun import assert_same_run, sentences, wait_for_epochs
+from together import alone
 
 import tiny_runs
-from musegnn.cli.main import main
 
 pytestmark = [
     pytest.mark.skipif("MUSEGNN_PROOF" not in os.environ, reason="MUSEGNN_PROOF is not set"),
@@ -46,12 +46,7 @@ def hosts():
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A graph, and what one process makes of it that takes two samples a step."""
-    folder = tmp_path_factory.mktemp("hosts")
-    tiny_runs.tiny_graph().save(folder / "graph")
-    given = "train", folder / "graph", *SETTINGS, "--stores", folder / "stores"
-    assert main([*map(str, given), "--set", "samples_per_step=2", "--out", str(folder / "one")]) == 0
-    return folder
+    return alone(tmp_path_factory.mktemp("hosts"), SETTINGS)
 
 
 def launch(hosts, place, *arguments):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from together import free_port
+from together import alone, free_port
 
 import tiny_runs
 from musegnn.cli.main import main
@@ -23,12 +23,7 @@ SETTINGS = tiny_runs.flags(batch_size=5, epochs=40)
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A graph, and what one process makes of it that takes two samples a step."""
-    folder = tmp_path_factory.mktemp("torchrun")
-    tiny_runs.tiny_graph().save(folder / "graph")
-    given = "train", folder / "graph", *SETTINGS, "--stores", folder / "stores"
-    assert main([*map(str, given), "--set", "samples_per_step=2", "--out", str(folder / "one")]) == 0
-    return folder
+    return alone(tmp_path_factory.mktemp("torchrun"), SETTINGS)
 
 
 def torchrun(place, *arguments, restarts=0):

@@ -12,6 +12,8 @@ from multiprocessing.connection import wait
 import torch
 from torch.distributed import TCPStore
 
+import tiny_runs
+from musegnn.cli.main import main
 from musegnn.ranks import Ranks, board, join
 
 
@@ -118,3 +120,11 @@ def at_call(owner, name, number, act):
 
 def die(_=None):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def alone(folder, settings):
+    """A graph, and what one process makes of it that takes two samples a step."""
+    tiny_runs.tiny_graph().save(folder / "graph")
+    given = "train", folder / "graph", *settings, "--stores", folder / "stores"
+    assert main([*map(str, given), "--set", "samples_per_step=2", "--out", str(folder / "one")]) == 0
+    return folder

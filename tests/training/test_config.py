@@ -4,11 +4,11 @@ import dataclasses
 import math
 import typing
 
-import jaxtyping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from machine import unchecked as unchecked
 from musegnn.errors import InputError
 from musegnn.sampling.catalog import SAMPLERS
 from musegnn.training.building import build_model
@@ -26,12 +26,6 @@ def kinds(name):
         c for part in parts if typing.get_origin(part) is typing.Literal for c in typing.get_args(part)
     ]
     return parts, choices
-
-
-@pytest.fixture(autouse=True)
-def unchecked(monkeypatch):
-    """Our own answers, not beartype's."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def refused(settings):
