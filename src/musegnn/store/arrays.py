@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -175,8 +176,8 @@ def file_digest(path: Path, advance: Advance, threads: int) -> str:
         return hashlib.sha256(data).digest()
 
     outer = hashlib.sha256()
-    with ThreadPoolExecutor(threads) as pool:
-        for digest in pool.map(digest_block, blocks()):
+    with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
+        for digest in (pool.map if pool else map)(digest_block, blocks()):
             outer.update(digest)
     return outer.hexdigest()
 

@@ -139,7 +139,9 @@ class Loader:
                 self.waited += time.perf_counter() - started
                 yield read
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            # Not waited for: what nobody reads on may be closed by the garbage collector, in a thread that
+            # holds the very locks that waiting for another takes.
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, index: int) -> _Read:
         stored = self.samples.sample(index)
