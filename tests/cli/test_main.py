@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import musegnn
 from musegnn import errors
 from musegnn.cli import main as cli
 from musegnn.cli.main import main
@@ -72,6 +74,23 @@ def test_the_module_is_the_command():
         )
         assert done.returncode == 0
         assert done.stdout.startswith("musegnn ")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_name_that_the_terminal_cannot_show_is_no_error(tmp_path, encoding):
+    """A letter beyond ASCII, and half a character, which JSON can spell and no encoding can."""
+    graph = musegnn.Graph.from_edges(
+        np.array([[0], [1]]), num_nodes=2, features=np.ones((2, 1), np.float32), labels=np.array([0, 1]),
+        class_names=["größe", "\ud800"],
+    )  # fmt: skip
+    graph.save(tmp_path / "g")
+    done = subprocess.run(
+        [sys.executable, "-m", "musegnn", "info", tmp_path / "g"],
+        capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"\ud800" in done.stdout
+    assert "größe".encode(encoding, "backslashreplace") in done.stdout
 
 
 def test_no_command_prints_help(capsys):

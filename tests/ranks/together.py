@@ -43,7 +43,7 @@ def start(size, work, *, timeout=30.0, roll_call=1.0, restarts=0, has_launcher=T
         here, there = context.Pipe(duplex=False)
         environment = {
             "RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size,
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "tests",
             "TORCHELASTIC_RESTART_COUNT": restarts, "TORCHELASTIC_USE_AGENT_STORE": has_launcher,
         }  # fmt: skip
         given = work, there, environment, timeout, roll_call, joins

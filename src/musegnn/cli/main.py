@@ -1,6 +1,7 @@
 """`muse`: the commands, and how errors leave it (one line, exit code 2; our own faults show a traceback)."""
 
 import difflib
+import io
 import os
 import re
 import signal
@@ -85,6 +86,9 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Names of others may hold what a terminal cannot show.
+            sys.stdout.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     command = typer.main.get_command(app)
     try:
