@@ -9,10 +9,15 @@ so both ends see both directions, nothing is lost when parallel edges are merged
 relations that keeps its directions is the case r = 0.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from jaxtyping import Bool, Integer, UInt32
+from jaxtyping import Bool, Integer, UInt, UInt32
 
 from musegnn.errors import InputError
+
+if TYPE_CHECKING:
+    from musegnn.graph.graph import Graph
 
 MAX_RELATIONS = 16
 """Two bits each, in 32."""
@@ -47,3 +52,23 @@ def has_relation(
 def code_dtype(num_relations: int) -> np.dtype[np.unsignedinteger]:
     """The smallest unsigned type with two bits for each relation."""
     return np.dtype(np.min_scalar_type((1 << 2 * num_relations) - 1))
+
+
+def codes_of(
+    graph: "Graph",
+    node_ids: Integer[np.ndarray, " nodes"],
+    indptr: Integer[np.ndarray, " nodes_plus_1"],
+    indices: Integer[np.ndarray, " entries"],
+) -> UInt[np.ndarray, " entries"] | None:
+    """The bit set of each entry of a subgraph, from that of the graph; None where the graph has none."""
+    if graph.relation is None:
+        return None
+    starts = graph.indptr[node_ids]
+    counts = graph.indptr[node_ids + 1] - starts
+    rows = np.repeat(np.arange(len(node_ids)), counts)
+    first = np.concatenate([[0], np.cumsum(counts)])[:-1]
+    places = np.arange(len(rows)) + np.repeat(starts - first, counts)
+    # Rows in their order, and the columns of each ascend: so do these keys.
+    keys = rows << 32 | graph.indices[places]
+    wanted = np.repeat(np.arange(len(node_ids)), np.diff(indptr)) << 32 | node_ids[indices].astype(np.int64)
+    return graph.relation[places[np.searchsorted(keys, wanted)]]

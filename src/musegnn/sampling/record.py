@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int32, Int64, Integer
+from jaxtyping import Float64, Int32, Int64, Integer, UInt
 
 from musegnn.errors import InputError
 
@@ -36,6 +36,8 @@ class Sample:
     num_seeds: int
     bounds: Float64[np.ndarray, "4"]
     """theta, bound of the normalized Laplacian, then of the combinatorial (`musegnn.ops.spectral_bounds`)."""
+    relation: UInt[np.ndarray, " entries"] | None = None
+    """Relation and direction of each entry, as bits (`musegnn.graph.relation`), where an energy asks."""
 
     @property
     def num_nodes(self) -> int:

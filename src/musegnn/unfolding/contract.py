@@ -120,6 +120,8 @@ class AbstractEnergy(nn.Module, ABC):
     """An energy with all its settings, for any subgraph. Learned ones are its parameters."""
 
     penalty: Penalty
+    uses_relations = False
+    """Whether samples must tell the relation of each entry (`Sample.relation`)."""
 
     @abstractmethod
     def on(

@@ -79,11 +79,11 @@ def _whole_graph(graph: Graph) -> Sample:
             raise InputError(
                 f"{graph.name} has {graph.num_nodes:,} nodes, too many for one step. Draw samples."
             )
-        _whole[graph] = _sample(graph.indptr, graph.indices)
+        _whole[graph] = _sample(graph.indptr, graph.indices, graph.relation)
     return _whole[graph]
 
 
-def _sample(indptr: np.ndarray, indices: np.ndarray) -> Sample:
+def _sample(indptr: np.ndarray, indices: np.ndarray, relation: np.ndarray | None = None) -> Sample:
     n = len(indptr) - 1
     return Sample(
         node_ids=np.arange(n, dtype=np.int32),
@@ -91,4 +91,5 @@ def _sample(indptr: np.ndarray, indices: np.ndarray) -> Sample:
         indices=indices,
         num_seeds=n,
         bounds=ops.spectral_bounds(indptr, indices),
+        relation=relation,
     )

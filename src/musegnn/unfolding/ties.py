@@ -1,0 +1,101 @@
+"""The edges of a subgraph by relation and direction, and sums along them, differentiable."""
+
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from jaxtyping import Int32, Int64
+from torch import Tensor
+from torch.autograd import Function
+
+from musegnn import ops
+from musegnn.errors import InputError
+from musegnn.graph.relation import has_relation
+from musegnn.sampling.record import Sample
+from musegnn.unfolding.penalty import Rows
+
+
+class Csr(NamedTuple):
+    """Rows of a matrix of zeros and ones."""
+
+    indptr: Int64[np.ndarray, " nodes_plus_1"]
+    indices: Int32[np.ndarray, " entries"]
+
+    @property
+    def degree(self) -> Int64[np.ndarray, " nodes"]:
+        """Entries of each row."""
+        return np.diff(self.indptr)
+
+
+class Tie(NamedTuple):
+    """A relation: A with A_ij = 1 for each edge i -> j, and its transpose."""
+
+    A: Csr
+    At: Csr
+
+    @property
+    def back(self) -> "Tie":
+        """The same edges, the other way."""
+        return Tie(self.At, self.A)
+
+
+_ties: "WeakKeyDictionary[Sample, list[Tie]]" = WeakKeyDictionary()
+
+
+def ties(sample: Sample, num_relations: int) -> list[Tie]:
+    """The relations of a subgraph. Where nobody told them, there is one, each edge of it both ways."""
+    if sample not in _ties:
+        _ties[sample] = _split(sample, num_relations)
+    found = _ties[sample]
+    if len(found) != num_relations:
+        raise InputError(
+            f"The energy has {num_relations} relations, but the subgraph has {len(found)}. "
+            "Make the energy with as many as the graph has."
+        )
+    return found
+
+
+def _split(sample: Sample, num_relations: int) -> list[Tie]:
+    codes = sample.relation
+    if codes is None:
+        whole = Csr(sample.indptr, sample.indices)
+        return [Tie(whole, whole)]
+    rows = np.repeat(np.arange(sample.num_nodes), np.diff(sample.indptr))
+
+    def part(relation: int, *, reverse: bool) -> Csr:
+        kept = has_relation(codes, relation, reverse=reverse)
+        counts = np.bincount(rows[kept], minlength=sample.num_nodes)
+        return Csr(np.concatenate([[0], np.cumsum(counts)]), np.ascontiguousarray(sample.indices[kept]))
+
+    return [Tie(part(r, reverse=False), part(r, reverse=True)) for r in range(num_relations)]
+
+
+def along(tie: Tie, X: Rows) -> Rows:
+    """A X: row i is the sum of the rows j with an edge i -> j."""
+    result: Rows = _Along.apply(X, tie)
+    return result
+
+
+class _Along(Function):
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, tie: Tie) -> Tensor:
+        ctx.tie = tie
+        X = X.detach().contiguous()
+        if X.device.type == "cpu" and X.dtype in (torch.float32, torch.float64):
+            values = X.numpy()
+            out = np.empty_like(values)
+            ops.propagate(*tie.A, values, out, threads=torch.get_num_threads())
+            return torch.from_numpy(out)
+        return _sparse(tie.A, X) @ X
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return along(ctx.tie.back, grads[0]), None
+
+
+def _sparse(csr: Csr, like: Tensor) -> Tensor:
+    indptr, indices = (torch.from_numpy(np.array(part)) for part in csr)
+    ones, n = torch.ones(len(indices), dtype=like.dtype), len(indptr) - 1
+    matrix = torch.sparse_csr_tensor(indptr, indices.long(), ones, (n, n), check_invariants=False)
+    return matrix.to(like.device)

@@ -1,0 +1,199 @@
+"""Relational and predictive energies: against dense matrices, with learned H, empty relations and hubs."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musegnn import Energy, Graph, unfold
+from musegnn.unfolding.relational import Predictive, Relational
+from musegnn.unfolding.subgraph import as_sample
+
+DIM = 3
+KINDS = {
+    "row": lambda **how: Predictive(DIM, average="row", **how),
+    "symmetric": lambda **how: Predictive(DIM, average="symmetric", **how),
+    "normalized": lambda **how: Relational(DIM, laplacian="normalized", **how),
+    "combinatorial": lambda **how: Relational(DIM, laplacian="combinatorial", **how),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+ranks = pytest.mark.parametrize("rank", [None, 0, 2])
+
+
+def graph(seed=0, nodes=9, relations=2, empty=(), hub=False):
+    """Directed edges of several relations, some of them parallel."""
+    rng = np.random.default_rng(seed)
+    edges = rng.integers(0, nodes, (2, 3 * nodes))
+    if hub:
+        edges[0, : 2 * nodes] = 0
+    relation = rng.integers(0, relations, 3 * nodes)
+    kept = ~np.isin(relation, empty) & (edges[0] != edges[1])
+    return Graph.from_edges(
+        edges[:, kept], num_nodes=nodes, relation=relation[kept],
+        relation_names=[f"r{r}" for r in range(relations)],
+    )  # fmt: skip
+
+
+def learned(energy, seed=0, size=1.0):
+    """As if it had been trained: any H, lambdas apart."""
+    made = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for part in energy.parameters():
+            part.copy_(size * torch.randn(part.shape, generator=made, dtype=torch.float64))
+    return energy.double()
+
+
+def rows(num_nodes, seed=0):
+    made = torch.Generator().manual_seed(100 + seed)
+    return tuple(torch.randn(num_nodes, DIM, generator=made, dtype=torch.float64) for _ in range(3))
+
+
+def dense_ties(g, relations):
+    """A_r of each relation, i -> j."""
+    found = np.zeros((relations, g.num_nodes, g.num_nodes))
+    for i in range(g.num_nodes):
+        for e in range(g.indptr[i], g.indptr[i + 1]):
+            for r in range(relations):
+                found[r, i, g.indices[e]] = (int(g.relation[e]) >> 2 * r) & 1
+    return [torch.from_numpy(A) for A in found]
+
+
+def slow_value(energy, g, Y, Z, mu, seen):
+    """The sum that the docstrings have, edge by edge or node by node."""
+    total = (Y - Z).square().sum() + energy.gamma * (seen[:, None] * (Y - mu).square()).sum()
+    ties = dense_ties(g, energy.num_relations)
+    ways = [way for A in ties for way in (A, A.T)[: energy.ways]]
+    degree = torch.from_numpy(np.diff(g.indptr)).double()
+    for lambda_, mixing, A in zip(energy.lambdas, energy.mixings, ways, strict=True):
+        H = mixing.matrix()
+        if isinstance(energy, Predictive):
+            to, of = A.sum(1), A.sum(0)
+            for i in np.flatnonzero(to):
+                weights = A[i] / to[i] if energy.average == "row" else A[i] / (to[i] * of.clamp(min=1)).sqrt()
+                total = total + lambda_ * (Y[i] - weights @ Y @ H).square().sum()
+        else:
+            s = (degree + 1).rsqrt() if energy.laplacian == "normalized" else torch.ones_like(degree)
+            for i, j in zip(*np.nonzero(A.numpy()), strict=True):
+                total = total + lambda_ * (s[i] * Y[i] @ H - s[j] * Y[j]).square().sum()
+    return total
+
+
+def dense(problem, num_nodes):
+    """H as a matrix of all entries of Y."""
+    columns = []
+    for k in range(num_nodes * DIM):
+        unit = torch.zeros(num_nodes * DIM, dtype=torch.float64)
+        unit[k] = 1
+        columns.append(problem.product(unit.view(num_nodes, DIM)).detach().flatten())
+    return torch.stack(columns, dim=1)
+
+
+@kinds
+@ranks
+def test_value_and_gradient_are_those_of_the_formula(kind, rank):
+    g = graph(hub=True)
+    energy = learned(KINDS[kind](num_relations=2, gamma=0.5, rank=rank, prox="none"))
+    (Y, Z, mu), seen = rows(g.num_nodes), torch.arange(g.num_nodes) % 3 > 0
+    Y.requires_grad_()
+    expected = slow_value(energy, g, Y, Z, mu, seen)
+    problem = energy.problem(Z, g, mu=mu, seen=seen)
+    torch.testing.assert_close(problem.value(Y, Z), expected)
+    (gradient,) = torch.autograd.grad(expected, Y)
+    torch.testing.assert_close(problem.half_gradient(Y, Z), gradient / 2)
+
+
+@kinds
+@given(
+    seed=st.integers(0, 1000),
+    empty=st.sampled_from([(), (0,), (0, 1)]),
+    hub=st.booleans(),
+    size=st.floats(0.1, 5),
+)
+def test_the_curvature_is_within_its_bounds_and_steps_descend(kind, seed, empty, hub, size):
+    g = graph(seed, empty=empty, hub=hub)
+    energy = learned(KINDS[kind](num_relations=2, gamma=0.3), seed, size)
+    (_, Z, mu), seen = rows(g.num_nodes, seed), torch.arange(g.num_nodes) % 3 > 0
+    problem = energy.problem(Z, g, mu=mu, seen=seen)
+    H = dense(problem, g.num_nodes)
+    torch.testing.assert_close(H, H.T)
+    most = (1 / problem.majorizer()).expand(-1, DIM).flatten().detach()
+    rounded = 1e-9 * float(most.max())
+    assert torch.linalg.eigvalsh(torch.diag(most) - H)[0] >= -rounded
+    assert torch.linalg.eigvalsh(H)[0] >= problem.tau - rounded
+    assert torch.linalg.eigvalsh(H)[-1] <= problem.sigma + rounded
+    assert problem.is_proven
+    trace = unfold(Z, g, energy, 6, mu=mu, seen=seen, trace=True)
+    energies = trace.energies[1:]
+    assert (energies[1:] <= energies[:-1] * (1 + 1e-12)).all()
+
+
+@kinds
+@pytest.mark.parametrize("prox", ["none", "relu"])
+def test_the_error_bound_is_never_below_the_distance(kind, prox):
+    g = graph(3)
+    energy = learned(KINDS[kind](num_relations=2, gamma=0.3, prox=prox))
+    _, Z, mu = rows(g.num_nodes)
+    star = unfold(Z, g, energy, 500, mu=mu)
+    if prox == "none":
+        problem = energy.problem(Z, g, mu=mu)
+        exact = torch.linalg.solve(dense(problem, g.num_nodes), problem.target(Z).flatten()).view_as(Z)
+        torch.testing.assert_close(star, exact, rtol=0, atol=1e-6)
+    for steps in (1, 3, 10):
+        trace = unfold(Z, g, energy, steps, mu=mu, trace=True)
+        away = float((trace.Y - star).norm().detach())
+        assert away <= trace.error_bound + 1e-6
+        assert trace.error_bound <= 50 * away + 1e-6
+
+
+@kinds
+@ranks
+def test_gradients_are_those_of_a_tape_over_all_steps(kind, rank):
+    g = graph(1)
+    energy = learned(KINDS[kind](num_relations=2, gamma=0.3, rank=rank))
+    weights, Z, mu = rows(g.num_nodes)
+    Z.requires_grad_()
+    (weights * unfold(Z, g, energy, 5, mu=mu)).sum().backward()
+    found = {name: part.grad.clone() for name, part in energy.named_parameters()} | {"Z": Z.grad.clone()}
+    for part in [*energy.parameters(), Z]:
+        part.grad = None
+    U = Z
+    for _ in range(5):
+        problem = energy.problem(Z, g, mu=mu)
+        U = (U - problem.rows * (problem.product(U) - problem.target(Z))).clamp(min=0)
+    (weights * U).sum().backward()
+    for name, part in [*energy.named_parameters(), ("Z", Z)]:
+        torch.testing.assert_close(found[name], part.grad, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("laplacian", ["normalized", "combinatorial"])
+def test_with_identities_and_each_edge_once_it_is_the_smoothness(laplacian):
+    rng = np.random.default_rng(0)
+    upper = np.unique(np.sort(rng.integers(0, 12, (2, 30)), axis=0), axis=1)
+    upper = upper[:, upper[0] != upper[1]]
+    g = Graph.from_edges(
+        upper, num_nodes=12, relation=np.zeros(upper.shape[1], dtype=int), relation_names=["r"]
+    )
+    energy = Relational(DIM, 1, lambda_=0.7, laplacian=laplacian).double()
+    Y, Z, _ = rows(12)
+    usual = Energy(0.7, 0.0, laplacian, "relu")
+    Y = Y.clamp(min=0)
+    torch.testing.assert_close(energy.value(Y, Z, g).detach(), usual.value(Y, Z, g))
+    torch.testing.assert_close(energy.half_gradient(Y, Z, g).detach(), usual.half_gradient(Y, Z, g))
+
+
+def test_a_graph_without_relations_has_one_both_ways():
+    g = graph(0, relations=1)
+    plain = Graph.from_edges(np.stack([np.repeat(np.arange(9), np.diff(g.indptr)), g.indices]), num_nodes=9)
+    energy = learned(Predictive(DIM, 1, prox="none"))
+    sample = as_sample(plain, 9)
+    Y, Z, _ = rows(9)
+    assert sample.relation is None
+    A = torch.zeros(9, 9, dtype=torch.float64)
+    A[np.repeat(np.arange(9), np.diff(g.indptr)), g.indices] = 1
+    P = A / A.sum(1, keepdim=True).clamp(min=1)
+    expected = (Y - Z).square().sum()
+    for lambda_, mixing in zip(energy.lambdas, energy.mixings, strict=True):
+        has = (A.sum(1, keepdim=True) > 0).double()
+        expected = expected + lambda_ * (has * (Y - P @ Y @ mixing.matrix())).square().sum()
+    torch.testing.assert_close(energy.value(Y, Z, plain), expected)
