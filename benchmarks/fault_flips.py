@@ -10,6 +10,8 @@ import numpy as np
 import small_runs
 from fault_probe import Answer, Row, Workspace, contents, muse
 
+import tiny_runs
+
 REFUSED, SAME, UNNOTICED, BROKEN = "refused", "without effect", "NOT FOUND", "TRACEBACK"
 
 
@@ -63,13 +65,24 @@ def resuming(name: str) -> Callable[[Workspace], Answer]:
     return lambda work: work.resume(work.root / name)
 
 
+def training_on_pack(work: Workspace) -> Answer:
+    """From the beginning, with all hot and cold rows from the pack."""
+    shutil.rmtree(work.root / "with_pack", ignore_errors=True)
+    settings = tiny_runs.flags(features_home="packed", features_pack=work.root / "pack", epochs=1)
+    return muse("train", work.graph, "--samples", work.samples, "--out", work.root / "with_pack", *settings)
+
+
 def kinds() -> list[Kind]:
     """Every kind of file that musegnn writes and reads again."""
     graph, samples = verifying("graph"), verifying("samples")
     drawn = (lambda work: work.draw(), lambda work, answer: contents(work.drawn))
     parts = (lambda work: work.predict(work.run, work.parts), lambda work, _: work.parts.read_bytes())
     by_run, by_disk = (predicting("run"), table), (predicting("disk"), table)
-    half, half_disk = (resuming("half"), outcome("half")), (resuming("half_disk"), outcome("half_disk"))
+    packed = (lambda work: work.pack(work.packed), lambda work, _: contents(work.packed))
+    half, half_disk, half_shared, half_shared_disk = (
+        (resuming(name), outcome(name))
+        for name in ("half", "half_disk", "half_shared_memory", "half_shared_disk")
+    )
     return [
         Kind("graph, header", "graph", "header.json", graph, printed),
         Kind("graph, arrays", "graph", "*.bin", graph, printed),
@@ -80,10 +93,17 @@ def kinds() -> list[Kind]:
         Kind("unfinished samples, shards", "drawn.partial", "store/*.bin", *drawn),
         Kind("pack, header", "pack", "header.json", verifying("pack"), printed),
         Kind("pack, arrays", "pack", "*.bin", verifying("pack"), printed),
+        Kind("pack, arrays, training", "pack", "*.bin", training_on_pack, outcome("with_pack")),
+        Kind("unfinished pack, journal", "packed.partial", "journal/*.json", *packed),
+        Kind("unfinished pack, shards", "packed.partial", "store/*.bin", *packed),
         Kind("checkpoint to go on from, JSON", "half", "checkpoint/state.json", *half),
         Kind("checkpoint to go on from, tensors", "half", "checkpoint/state-*.safetensors", *half),
         Kind("best checkpoint, JSON", "run", "checkpoint/best.json", *by_run),
         Kind("best checkpoint, tensors", "run", "checkpoint/best-*.safetensors", *by_run),
+        Kind("checkpoint of two ranks, shares to go on from", "half_shared_memory",
+             "checkpoint/state.[01]-*.safetensors", *half_shared),
+        Kind("checkpoint of two ranks, shares of the best", "shared_memory",
+             "checkpoint/best.[01]-*.safetensors", predicting("shared_memory"), table),
         Kind("config.toml, going on", "half", "config.toml", *half),
         Kind("config.toml, predicting", "run", "config.toml", *by_run),
         Kind("run.json, going on", "half", "run.json", *half),
@@ -94,6 +114,10 @@ def kinds() -> list[Kind]:
         Kind("means on disk, M.bin, count.bin", "disk", "means/[Mc]*.bin", *by_disk,
              unguarded="changes in place with every step"),
         Kind("means on disk, undo.bin", "half_disk", "means/undo.bin", *half_disk),
+        Kind("means on disk of two ranks, headers", "shared_disk", "means-?-of-2/means.json",
+             predicting("shared_disk"), table),
+        Kind("means on disk of two ranks, undo.bin", "half_shared_disk", "means-?-of-2/undo.bin",
+             *half_shared_disk),
         Kind("unfinished table, plan", "parts.npy.partial", "plan.json", *parts),
         Kind("unfinished table, parts", "parts.npy.partial", "part-*.npy", *parts),
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """Hostile files: made to hurt whoever reads them, with every checksum in order."""
 
 import copy
+import itertools
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fault_flips import training_on_pack
 from fault_probe import Answer, Row, Workspace, muse
 
 from musegnn.progress import ignore
@@ -223,6 +225,104 @@ def tensor_files() -> Iterator[Case]:
         )
 
 
+def packs() -> Iterator[Case]:
+    """Read by training, which takes their rows for features."""
+    changes: list[tuple[str, list[Any], object]] = [
+        *((f"num_hot = {value}", ["attributes", "num_hot"], value) for value in (-1, 2**63, math.nan, "1")),
+        *((f"num_nodes = {value}", ["attributes", "num_nodes"], value) for value in (-1, 1, 2**80, None)),
+        *((f"{name} = {value}", ["attributes", "splits", "train", name], value)
+          for name in ("num_samples", "shard_size") for value in (-1, 0, 2**63, math.inf)),
+        *((f"a split called {value}", ["attributes", "splits", value], {"num_samples": 1, "shard_size": 1})
+          for value in (*OUTSIDE, "", "trian")),
+        *((f"hot rows of shape {value}", ["arrays", "hot_rows", "shape"], value)
+          for value in ([2**61, 6], [-1, 6], [15], [15, 0])),
+        *((f"hot rows of dtype {value}", ["arrays", "hot_rows", "dtype"], value) for value in ("|O", "<U9")),
+        ("features of another digest", ["attributes", "features"], "0" * 64),
+        ("samples of another digest", ["attributes", "samples"], "0" * 64),
+    ]  # fmt: skip
+    for name, place, value in changes:
+        yield (
+            f"pack header, {name}",
+            lambda work, place=place, value=value: (
+                rewrite(work.root / "pack/header.json", set_to(place, value)),
+                lambda: training_on_pack(work),
+            ),
+        )
+    for name, row in (("beyond the shard", (2**62, 1)), ("of 2^62 rows", (0, 2**62)), ("of no rows", (0, 0))):
+        yield (
+            f"pack places, a sample {name}",
+            lambda work, row=row: (
+                misplace(work.root / "pack", "train_places", row),
+                lambda: training_on_pack(work),
+            ),
+        )
+    for name, write in raw_files():
+        yield (
+            f"pack shard, {name}",
+            lambda work, write=write: (
+                write(work.root / "pack/train_shard_000000.bin"),
+                lambda: training_on_pack(work),
+            ),
+        )
+
+
+def misplace(pack: Path, name: str, row: tuple[int, int]) -> None:
+    """Other places for all samples, with their digest."""
+    path = pack / f"{name}.bin"
+    places = np.fromfile(path, np.uint64).reshape(-1, 3)
+    places[:, :2] = row
+    path.write_bytes(places.tobytes())
+    digest = file_digest(path, ignore, threads=1)
+    rewrite(pack / "header.json", set_to(["arrays", name, "digest"], digest))
+
+
+def shares() -> Iterator[Case]:
+    """Of M, of a run of two ranks: files of a checkpoint, or folders."""
+    for value in (
+        [],
+        [["a", "b"]] * 3,
+        [[]],
+        "x",
+        [[OUTSIDE[0], "0" * 64]] * 2,
+        [[OUTSIDE[1], "0" * 64]] * 2,
+    ):
+        yield (
+            f"a checkpoint with the shares {str(value)[:40]}",
+            lambda work, value=value: (
+                rewrite(work.root / "shared_memory/checkpoint/best.json", set_to(["shares"], value)),
+                lambda: predict(work, "shared_memory"),
+            ),
+        )
+    for run, value in itertools.product(
+        ("shared_disk", "half_shared_disk"), (-1, 0, 3, 2**40, 1.5, "2", None)
+    ):
+        yield (
+            f"a checkpoint of {value} ranks, {run}",
+            lambda work, run=run, value=value: (
+                rewrite(work.root / run / "checkpoint/state.json", set_to(["facts", "ranks"], value)),
+                lambda: work.resume(work.root / run) if run.startswith("half") else predict(work, run),
+            ),
+        )
+    for what, write in raw_files():
+        yield (
+            f"the header of a share on disk, {what}",
+            lambda work, write=write: (
+                write(work.root / "shared_disk/means-1-of-2/means.json"),
+                lambda: predict(work, "shared_disk"),
+            ),
+        )
+        # All bytes are hashed before any is read, and a terabyte takes its time.
+        if "terabyte" in what:
+            continue
+        yield (
+            f"a share of a checkpoint, {what}",
+            lambda work, write=write: (
+                write(next((work.root / "shared_memory/checkpoint").glob("best.1-*"))),
+                lambda: predict(work, "shared_memory"),
+            ),
+        )
+
+
 def settings() -> Iterator[Case]:
     """A recipe of a stranger."""
     texts = {
@@ -344,6 +444,8 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "store headers and arrays": headers,
     "files of a run": run_files,
     "tensors of a checkpoint": tensor_files,
+    "packs": packs,
+    "shares of M of two ranks": shares,
     "recipes": settings,
     "tables and arrays to import": inputs,
 }
@@ -399,6 +501,11 @@ FILES: dict[str, Callable[[Workspace], Answer]] = {
     "run/checkpoint/best.json": predict,
     "run/result.json": lambda work: work.resume(work.run),
     "disk/means/means.json": lambda work: predict(work, "disk"),
+    "shared_memory/checkpoint/best.json": lambda work: predict(work, "shared_memory"),
+    "half_shared_memory/checkpoint/state.json": lambda work: work.resume(work.root / "half_shared_memory"),
+    "shared_disk/checkpoint/state.json": lambda work: predict(work, "shared_disk"),
+    "shared_disk/means-1-of-2/means.json": lambda work: predict(work, "shared_disk"),
+    "packed.partial/journal/plan.json": lambda work: work.pack(work.packed),
     "drawn.partial/journal/plan.json": lambda work: work.draw(),
     "drawn.partial/journal/train_shard_000001.json": lambda work: work.draw(),
     "parts.npy.partial/plan.json": lambda work: work.predict(work.run, work.parts),

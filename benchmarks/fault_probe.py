@@ -1,16 +1,19 @@
 """What the experiments of `faults.py` share: a workspace, commands in forked children, rows of the table."""
 
+import io
 import os
 import resource
 import signal
 import sys
 import traceback
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "training")]
+sys.path[:0] = [str(TESTS), str(TESTS / "training"), str(TESTS / "ranks")]
 
+import together  # noqa: E402
 import torch._dynamo  # noqa: E402, F401 (what a command imports late, its forks need not)
 
 import musegnn  # noqa: E402
@@ -155,17 +158,36 @@ class Workspace:
         config = Config(name="tiny").with_settings(tiny_runs.SETTINGS | {"means_home": "disk"})
         model = build_model(config, graph.features.shape[1], graph.num_classes)
         musegnn.train(graph, store, model, self.disk, config=config)
-        assert (
-            muse("pack", self.samples, "--graph", self.graph, "--out", root / "pack", "--cache", 0.1).code
-            == 0
-        )
+        self.packed = root / "packed"
+        assert self.pack(root / "pack").code == 0
         # As a kill leaves them: with a checkpoint in the middle, and with updates that are to be undone.
         killed = [
             self.begin(folder, patch=dying_at(Trainer, "step", 6)) for folder in (self.half, self.half_disk)
         ]
         killed.append(self.draw(patch=dying_at(Journal, "add", 6)))
+        killed.append(self.pack(self.packed, patch=dying_at(Journal, "add", 3)))
         killed.append(self.predict(self.run, self.parts, patch=dying_at(PredictionWriter, "add", 5)))
         assert [answer.code for answer in killed] == [DEAD] * len(killed), killed
+        for home in ("memory", "disk"):
+            self._share(root / f"shared_{home}", home)
+            self._share(root / f"half_shared_{home}", home, at=3)
+
+    def _share(self, folder: Path, home: str, at: int = 0) -> None:
+        """A run of two ranks, each with its share of M; with `at`, as a kill at this step leaves it."""
+        given = self._arguments(folder, home, 0 if home == "memory" else 1e9)
+
+        def work(ranks):
+            if at:
+                together.at_call(Trainer, "step", at, together.die)
+            return main(["--quiet", *map(str, given)])
+
+        with redirect_stdout(io.StringIO()):
+            found = together.results(together.start(2, work))
+        assert [code for code, _ in found] == [None if at else 0] * 2, found
+
+    def _arguments(self, folder: Path, home: str, every: float, epochs: int = 4) -> list[object]:
+        place = ["--samples", self.samples, "--out", folder, "--checkpoint-seconds", every]
+        return ["train", self.graph, *place, *tiny_runs.flags(means_home=home, epochs=epochs)]
 
     def begin(self, folder: Path, **how) -> Answer:
         """Train from the beginning; with M on disk, all updates are to be undone."""
@@ -174,13 +196,16 @@ class Workspace:
 
     def training(self, folder: Path, home: str, every: float = 0, epochs: int = 4, **how) -> Command:
         """A run that trains beside us."""
-        place = ["--samples", self.samples, "--out", folder, "--checkpoint-seconds", every]
-        return Command("train", self.graph, *place, *tiny_runs.flags(means_home=home, epochs=epochs), **how)
+        return Command(*self._arguments(folder, home, every, epochs), **how)
 
     def draw(self, **how) -> Answer:
         """Samples, or go on with them."""
         settings = ["--set", "fanouts=4,3", "--batch-size", 5, "--workers", 1, "--splits", "train,valid"]
         return muse("sample", self.graph, "--out", self.drawn, *settings, **how)
+
+    def pack(self, folder: Path, **how) -> Answer:
+        """A pack, or go on with it."""
+        return muse("pack", self.samples, "--graph", self.graph, "--out", folder, "--cache", 0.1, **how)
 
     def resume(self, folder: Path, **how) -> Answer:
         """Go on with a run."""

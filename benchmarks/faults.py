@@ -7,10 +7,11 @@
     flips          40 times one bit of each kind of file that we write
     hostile        files made to hurt: sizes, offsets, paths, depth; 400 values anywhere in JSON files
     concurrency    two trainings, samplers or predictions, and readers beside writers, 10 times each
+    ranks          one of several is killed, stopped, full, unlike the others or cut off, 5 times each
 
 `--count` replaces these numbers. A table takes the place of the one that FILE has of the same experiment; the
-command fails if anything did not hold. All of it takes about twenty minutes on two cores. Commands run in
-forks of one process, with a limit on their memory (`fault_probe.py`).
+command fails if anything did not hold. All of it takes about twenty-five minutes on two cores. Commands run
+in forks of one process, with a limit on their memory (`fault_probe.py`).
 """
 
 import argparse
@@ -28,6 +29,7 @@ from fault_flips import flips
 from fault_hostile import hostile
 from fault_kills import kills
 from fault_load import concurrency, soak
+from fault_ranks import ranks
 from record import commit, record
 
 EXPERIMENTS: dict[str, tuple[Callable[[Path, int], list[fault_probe.Row]], int]] = {
@@ -36,6 +38,7 @@ EXPERIMENTS: dict[str, tuple[Callable[[Path, int], list[fault_probe.Row]], int]]
     "flips": (flips, 40),
     "hostile": (hostile, 400),
     "concurrency": (concurrency, 10),
+    "ranks": (ranks, 5),
 }
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reliability.md"
 BEGIN, END = "<!-- faults: {} -->", "<!-- end of {} -->"

@@ -1,4 +1,4 @@
-"""How much memory there is, and how much this process uses."""
+"""How much memory there is, how much this process uses, and how bytes are written for people."""
 
 import ctypes
 import os
@@ -25,6 +25,31 @@ def anonymous_memory() -> int:
         return 0
     line = next((line for line in status.splitlines() if line.startswith("RssAnon:")), "RssAnon: 0 kB")
     return int(line.split()[1]) * 1024
+
+
+SHARE = 0.5
+"""Of the memory that is free: the rest is for M, samples and the model."""
+
+
+def free_memory() -> int:
+    """Bytes that a process may take without pushing others out; a share of them where ranks are several."""
+    try:
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        free = total_memory() // 2
+    free = min(free, max(0, total_memory() - anonymous_memory()))
+    return free // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def size(num_bytes: float) -> str:
+    """1234567 -> '1.2 MB'."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
 
 
 class Peak:

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROOF = "MUSEGNN_PROOF" in os.environ
-NAMES = ("soak", "kills", "flips", "hostile", "concurrency")
+NAMES = ("soak", "kills", "flips", "hostile", "concurrency", "ranks")
 
 
 @pytest.mark.parametrize("name", NAMES if PROOF else ["--help"])

@@ -131,15 +131,20 @@ WRONG = {
     "whole graph": "muse: --full is for one process, got 2 ranks. Start it without torchrun.\n",
     "command": "muse: Rank 1 has the command sample, rank 0 has evaluate; all must be alike.",
     "seed": "muse: Rank 1 has seed 1, rank 0 has 0; all must be alike.",
+    # Before anything is drawn, which may take hours.
+    "lr": "muse: Rank 1 has the setting lr 0.03, rank 0 has 0.02; all must be alike.",
+    "table": "muse: Predictions are written to .parquet, .npy, .csv, got p.txt.",
 }
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in ("setting", "seed") else pytest.param(n, marks=PROOF) for n in WRONG]
+    "name", [n if n in ("setting", "lr", "table") else pytest.param(n, marks=PROOF) for n in WRONG]
 )
 def test_what_a_command_got_wrong_is_said_once(place, tmp_path, name):
     def work(ranks):
         other = "evaluate" if ranks.is_first else "sample"
+        # One of them names a folder, the other does not.
+        rates = tiny_runs.flags(lr=0.02), (*tiny_runs.flags(lr=0.03), "--out", tmp_path / "no")
         commands = {
             "setting": ("train", place / "graph", "--set", "hiden=8", "--out", tmp_path / "no"),
             "option": ("train", place / "graph", "--hiden", 8, "--out", tmp_path / "no"),
@@ -147,6 +152,8 @@ def test_what_a_command_got_wrong_is_said_once(place, tmp_path, name):
             "whole graph": ("evaluate", place / "run", "--full"),
             "command": (other, place / "run"),
             "seed": ("sample", place / "graph", "--seed", ranks.rank, "--out", tmp_path / "no"),
+            "lr": ("train", place / "graph", *rates[ranks.rank], "--stores", tmp_path / "no"),
+            "table": ("predict", place / "run", "--nodes", "all", "--out", "p.txt"),
         }
         return command(*commands[name])
 

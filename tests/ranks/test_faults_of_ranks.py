@@ -1,29 +1,34 @@
 """A rank that dies, stops, fails or differs ends the others with a sentence that names it; a run goes on."""
 
 import os
+import shutil
 import signal
 import time
-from errno import ENOSPC
 
 import numpy as np
 import pytest
 import small_runs
 import torch
+from rank_faults import (
+    GRAPH,
+    assert_close,
+    full_checkpoint,
+    full_undo_log,
+    left,
+    said,
+    train,
+)
 from together import at_call, die, results, start, together
 
-import musegnn
-from musegnn.errors import InputError, RankError, StoreError
-from musegnn.means.undo import UndoLog
-from musegnn.ranks import Ranks
+from musegnn.errors import InputError, StoreError
+from musegnn.ranks import ALONE, Ranks
 from musegnn.runs import alike
 from musegnn.runs import start as starting
-from musegnn.training import checkpoint
+from musegnn.training import checkpoint, state
 from musegnn.training.folder import RunFolder
 from musegnn.training.loop import Trainer
 from musegnn.training.outcome import Outcome
 
-GRAPH = small_runs.graph(unlabeled=20)
-EPOCHS = 3
 PROOF = pytest.mark.skipif("MUSEGNN_PROOF" not in os.environ, reason="MUSEGNN_PROOF is not set")
 HOMES = ["disk", pytest.param("memory", marks=PROOF)]
 
@@ -42,35 +47,6 @@ def undisturbed(store, tmp_path_factory):
         train(store, folder / home, samples_per_step=2, means_home=home)
         found[home] = left(store, folder / home)
     return found
-
-
-def train(store, folder, gamma=0.5, **options):
-    model = small_runs.model(gamma, dropout=0.2)
-    musegnn.train(GRAPH, store, model, folder, **{"epochs": EPOCHS, "lr": 0.02, **options})
-
-
-def left(store, folder):
-    """Weights, and M with its counts from whatever number of shares."""
-    run = musegnn.load_run(folder, graph=GRAPH, samples=store, model=small_runs.model(dropout=0.2))
-    tensors = checkpoint.load(folder / "checkpoint", "state").tensors
-    found = {name: part for name, part in tensors.items() if not name.startswith("means.")}
-    ids = np.arange(GRAPH.num_nodes)
-    return found | {"mu": run.means.gather(ids), "seen": run.means.seen(ids).float()}
-
-
-def assert_close(found, expected):
-    assert found.keys() == expected.keys()
-    for key, part in expected.items():
-        torch.testing.assert_close(
-            found[key], part, rtol=1e-5, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}"
-        )
-
-
-def said(found, victim):
-    """What the survivors of a fault said; the victim said nothing, or its own."""
-    errors = [error for rank, (_, error) in enumerate(found) if rank != victim]
-    assert all(type(error) is RankError for error in errors), errors
-    return [str(error) for error in errors]
 
 
 @pytest.mark.parametrize(
@@ -117,20 +93,6 @@ def test_a_rank_that_is_slow_is_told_from_a_dead_one(store, tmp_path):
     found = results(start(2, work, timeout=1.5), seconds=20, without=[1])
     assert said(found, 1)[0].startswith("Rank 1 of 2 did not come in time")
     assert "alive, but slow or stuck. MUSEGNN_RANK_TIMEOUT, now 1.5 s" in said(found, 1)[0]
-
-
-def full_checkpoint(rank):
-    def refuse(_):
-        raise OSError(ENOSPC, os.strerror(ENOSPC))
-
-    at_call(checkpoint, "save_file", 4, refuse)
-
-
-def full_undo_log(rank):
-    def fill(log):
-        log._file = open("/dev/full", "ab")
-
-    at_call(UndoLog, "note", 4, fill)
 
 
 def diverging(rank):
@@ -282,6 +244,27 @@ def test_ranks_that_are_started_anew_go_on(store, tmp_path, undisturbed, home):
     results(start(2, killed, restarts=1))
     together(2, lambda ranks: train(store, tmp_path / "run", **options), restarts=2)
     assert_close(left(store, tmp_path / "run"), undisturbed[home])
+
+
+def test_shares_that_are_replaced_while_they_are_read_are_read_again(store, tmp_path, monkeypatch):
+    """By one process that goes on with what two began; shares that are lost are still missed."""
+    together(2, lambda ranks: train(store, tmp_path / "run", epochs=1))
+    shutil.copytree(tmp_path / "run", tmp_path / "lost")
+    folder, expected = tmp_path / "run/checkpoint", left(store, tmp_path / "run")
+    before = checkpoint.load(folder, "best")
+    count = torch.from_numpy(np.arange(GRAPH.num_nodes, dtype=np.int32))
+    whole = before.tensors | {"means.M": expected["mu"] + 1, "means.count": count}
+
+    def replaced(path, digest):
+        monkeypatch.undo()
+        checkpoint.save(folder, "best", whole, before.facts, None, ALONE)
+        return checkpoint.load_share(path, digest)
+
+    monkeypatch.setattr(state, "load_share", replaced)
+    assert torch.equal(left(store, tmp_path / "run")["mu"], expected["mu"] + 1)
+    next((tmp_path / "lost/checkpoint").glob("best.1-*")).unlink()
+    with pytest.raises(StoreError, match="does not exist"):
+        left(store, tmp_path / "lost")
 
 
 def test_without_means_nothing_is_exchanged(store, tmp_path):

@@ -29,6 +29,9 @@ def messages(ranks):
         "told": ranks.tell({"from": rank}),
         "first": ranks.first(lambda: rank),
     }
+    done = []
+    ranks.once(lambda: done.append(rank))
+    found["once"] = done
     ranks.wait()
     for name, dtype in {"float": torch.float32, "half": torch.bfloat16, "ids": torch.int64}.items():
         # Rank r gives r * s rows to rank s, nothing to rank 0 and of rank 0.
@@ -53,6 +56,7 @@ def test_messages_arrive_as_they_were_sent_in_the_order_of_the_ranks():
         assert found["tensor"].item() == 7.5
         assert found["told"] == {"from": 0}
         assert found["first"] == rank
+        assert found["once"] == [0] * (rank == 0)
         expected = np.concatenate(
             [np.full((other * rank, 2), 10 * other + rank, dtype=np.float32) for other in range(size)]
         )

@@ -1,102 +1,28 @@
 """The real launcher: torchrun starts the ranks, and starts them again."""
 
 import os
-import re
 import signal
-import subprocess
-import sys
 import time
+from functools import partial
 from pathlib import Path
 
+import launched
 import pytest
-import torch
-from together import alone, free_port
+from launched import assert_same_run, end, pid_of, sentences, torchrun, wait_for_epochs
+from together import alone
 
 import tiny_runs
 from musegnn.cli.main import main
-from musegnn.training import checkpoint
 
 # Four seconds of imports for each process: forks of a test stand for them in `make test`.
 pytestmark = pytest.mark.skipif("MUSEGNN_PROOF" not in os.environ, reason="MUSEGNN_PROOF is not set")
 SETTINGS = tiny_runs.flags(batch_size=5, epochs=40)
+training = partial(launched.training, SETTINGS)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return alone(tmp_path_factory.mktemp("torchrun"), SETTINGS)
-
-
-def torchrun(place, *arguments, restarts=0):
-    """The launcher, in a session of its own."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command = [
-        *launcher,
-        f"--master-port={free_port()}",
-        f"--max-restarts={restarts}",
-        "-m",
-        "musegnn",
-        *map(str, arguments),
-    ]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=place, env=env, start_new_session=True, **pipes)
-
-
-def training(place, out):
-    given = "train", place / "graph", *SETTINGS, "--stores", place / "stores", "--checkpoint-seconds", 0.2
-    return *given, "--out", place / out
-
-
-def wait_for_epochs(process, run, count, seconds=60):
-    """Until so many were written down."""
-    deadline, events = time.monotonic() + seconds, run / "events.jsonl"
-    while not events.exists() or events.read_text().count('"event": "epoch"') < count:
-        if process.poll() is not None or time.monotonic() > deadline:
-            pytest.fail(f"no {count} epochs: {end(process, 1)}")
-        time.sleep(0.02)
-
-
-def pid_of(launcher, rank):
-    """The process of a rank."""
-    for child in Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split():
-        if f"\0RANK={rank}\0".encode() in Path(f"/proc/{child}/environ").read_bytes():
-            return int(child)
-    raise AssertionError(f"there is no rank {rank}")
-
-
-def end(process, seconds):
-    """Exit code, output, errors."""
-    try:
-        out, errors = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        # The ranks have sessions of their own, and end with the launcher's SIGTERM.
-        process.terminate()
-        out, errors = process.communicate(timeout=40)
-        pytest.fail(f"it did not end: {out}{errors}")
-    return process.returncode, out, errors
-
-
-def assert_same_run(found, expected):
-    """Weights, and M whatever its number of shares."""
-    parts = []
-    for folder in (found, expected):
-        loaded = checkpoint.load(folder / "checkpoint", "state")
-        shares = [checkpoint.load_share(*share) for share in loaded.shares] or [loaded.tensors]
-        for name in ("means.M", "means.count"):
-            whole = torch.zeros(150, *shares[0][name].shape[1:], dtype=shares[0][name].dtype)
-            for rank, share in enumerate(shares):
-                whole[rank :: len(shares)] = share[name]
-            loaded.tensors[name] = whole
-        parts.append(loaded.tensors)
-    assert parts[0].keys() == parts[1].keys()
-    for name, part in parts[1].items():
-        torch.testing.assert_close(
-            parts[0][name], part, rtol=1e-4, atol=1e-5, msg=lambda t, n=name: f"{n}: {t}"
-        )
-
-
-def sentences(errors):
-    return re.findall(r"^muse: .*", errors, re.MULTILINE)
 
 
 def test_two_ranks_train_what_one_process_trains(place):

@@ -1,6 +1,7 @@
-"""`muse info`: what a graph is, how large, and whether it is intact."""
+"""`muse info`: what a graph is, how large, and whether it is intact; what a run is, and where it stands."""
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ import typer
 
 from musegnn.cli import info_pack, info_samples, show
 from musegnn.cli.graphs import open_graph
+from musegnn.cli.train import print_result
 from musegnn.datasets import catalog
 from musegnn.features import packed
 from musegnn.graph import Graph
@@ -23,15 +25,15 @@ MAX_CLASSES = 12
 def info(
     graph: Annotated[
         str | None,
-        typer.Argument(help="A graph store, samples, a pack or a dataset; none lists the datasets."),
+        typer.Argument(help="A graph store, samples, a pack, a run or a dataset; none lists the datasets."),
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder with the dataset's raw files.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every byte and check it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show sizes, degrees, homophily, splits and classes of a graph, or what samples or a pack hold.
+    """Show sizes, degrees, homophily, splits and classes of a graph, what samples or a pack hold, or a run.
 
-    Examples: `muse info debian`, `muse info graphs/arxiv --verify`, `muse info samples`.
+    Examples: `muse info debian`, `muse info graphs/arxiv --verify`, `muse info runs/debian`.
     """
     if graph is None:
         if as_json:
@@ -44,6 +46,9 @@ def info(
         return
     if kind_of(Path(graph)) == packed.KIND and not catalog.is_known(graph):
         info_pack.show_pack(Path(graph), verify=verify, as_json=as_json)
+        return
+    if (Path(graph) / "config.toml").is_file() and not catalog.is_known(graph):
+        _show_run(Path(graph), verify=verify, as_json=as_json)
         return
     opened = open_graph(graph, root)
     if verify:
@@ -67,6 +72,50 @@ def _print_catalog() -> None:
         "\nLook at one with `muse info debian`. "
         "Raw files become a graph store with `muse import NAME --root RAW --out FOLDER`."
     )
+
+
+def _show_run(folder: Path, *, verify: bool, as_json: bool) -> None:
+    """Print the settings of a run, where it stands, its result, and how to go on."""
+    from musegnn.training import checkpoint
+    from musegnn.training.config import Config, settings_of_tables
+    from musegnn.training.folder import RunFolder
+    from musegnn.training.loop import BEST, STATE
+    from musegnn.training.state import Position
+
+    run = RunFolder(folder)
+    config, record, result, usual = run.config(), run.record(), run.result(), Config()
+    there = [name for name in (STATE, BEST) if checkpoint.exists(run.checkpoints, name)]
+    facts = checkpoint.facts_of(run.checkpoints, STATE) if STATE in there else {}
+    position = Position.read(facts.get("position")) if facts else Position()
+    for name in there if verify else ():
+        loaded = checkpoint.load(run.checkpoints, name)
+        for share in loaded.shares:
+            checkpoint.load_share(*share)
+    # Those that were chosen; config.toml has all of them.
+    settings: dict[str, object] = {
+        one.name: getattr(getattr(config, table), one.name)
+        for table, one in settings_of_tables()
+        if getattr(getattr(config, table), one.name) != getattr(getattr(usual, table), one.name)
+        and one.name != "settings"
+    } | config.sampling.settings
+    if as_json:
+        places = {part: record[part] for part in ("graph", "samples")}
+        state = {"epoch": position.epoch, "step": position.step, "is_finished": result is not None}
+        body = {"name": config.name, "settings": settings, **places, **state, "result": result}
+        print(json.dumps(body | {"verified": verify}, indent=1))
+        return
+    print(f"run of {config.name}  {folder}")
+    for part in ("graph", "samples"):
+        show.line(part, record[part]["digest"][:12], record[part]["folder"] or "never saved")
+    show.line("settings", ", ".join(f"{name}={value}" for name, value in settings.items()))
+    best = f", the best was epoch {position.best_epoch + 1}" if position.best_epoch >= 0 else ""
+    show.line("state", f"{position.epoch} of {config.training.epochs} epochs, {position.step:,} steps{best}")
+    if verify:
+        show.line("verified", "every byte of its checkpoints has its digest")
+    if result is not None:
+        print_result(folder, result)
+    else:
+        print(f"It is not finished. Next: muse train --resume {shlex.quote(str(folder))}")
 
 
 def _record(graph: Graph, figures: Statistics, verified: bool) -> dict[str, object]:

@@ -69,7 +69,7 @@ def predict(
 
 
 def _write(predictor: "Predictor", ids: np.ndarray, out: Path, hops: int | None, *, overwrite: bool) -> None:
-    """All ranks predict, the first one writes."""
+    """All ranks predict; the first one writes, and what it refuses is said once."""
     from musegnn.inference.tables import PredictionWriter
     from musegnn.progress import progress
 
@@ -77,8 +77,9 @@ def _write(predictor: "Predictor", ids: np.ndarray, out: Path, hops: int | None,
     plan = _plan(predictor, ids, hops)
     ranks.check_same(plan)
     with ExitStack() as stack:
-        writer = None
-        if ranks.is_first:
+        writers: list[PredictionWriter] = []
+
+        def begin() -> None:
             writer = PredictionWriter(
                 out,
                 plan,
@@ -87,13 +88,15 @@ def _write(predictor: "Predictor", ids: np.ndarray, out: Path, hops: int | None,
                 node_names=predictor.graph.node_names,
                 overwrite=overwrite,
             )
-            stack.enter_context(writer)
-        missing = ranks.tell(None if writer is None else list(writer.missing()))
+            writers.append(stack.enter_context(writer))
+
+        ranks.once(begin)
+        missing = ranks.tell([number for writer in writers for number in writer.missing()])
         if len(missing) < num_batches:
             print(f"Going on: {num_batches - len(missing):,} of {num_batches:,} batches are there.")
         with progress("Predicting", num_batches, unit="batches", done=num_batches - len(missing)) as advance:
             for number, part in predictor.batches(ids, missing, ranks):
-                if writer is not None:
+                for writer in writers:
                     writer.add(number, part)
                 advance(1)
 

@@ -2,16 +2,9 @@
 
 import sys
 
+from musegnn.memory import size as size
+
 BAR_WIDTH = 30
-
-
-def size(num_bytes: float) -> str:
-    """1234567 -> '1.2 MB'."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.1f} TB"
 
 
 def count(number: int, noun: str) -> str:

@@ -13,11 +13,12 @@ from torch import Tensor
 from musegnn.errors import InputError, StoreError
 from musegnn.features.hot import HotRows, appearances, most_read
 from musegnn.features.packed import Pack, PackedRows, pack_folder
-from musegnn.features.packing import cache_bytes
+from musegnn.features.packing import num_hot_rows
 from musegnn.graph import Graph
+from musegnn.memory import SHARE, free_memory, size
 from musegnn.progress import progress
 from musegnn.sampling import SampleStore
-from musegnn.store.rows import SHARE, Rows, free_memory, is_mapped
+from musegnn.store.rows import Rows, is_mapped
 
 Home = Literal["auto", "gpu", "ram", "mapped", "cached", "packed"]
 Place = Literal["gpu", "ram", "mapped", "cached", "packed"]
@@ -158,7 +159,7 @@ def _cached(
 ) -> Features:
     rows = Rows(table)
     counts = appearances(store, len(table), reads)
-    nodes = most_read(counts, cache_bytes(cache, rows) // max(1, rows.row_bytes))
+    nodes = most_read(counts, num_hot_rows(cache, rows))
     share = float(counts[nodes].sum(dtype=np.float64) / max(1.0, counts.sum(dtype=np.float64)))
     del counts
     held = np.empty((len(nodes), table.shape[1]), table.dtype)
@@ -173,7 +174,7 @@ def _cached(
         "cached",
         device,
         hot=HotRows(len(table), nodes, held),
-        about=f"{_size(held.nbytes)} of {_size(table.nbytes)} in memory, {share:.0%} of the reads",
+        about=f"{size(held.nbytes)} of {size(table.nbytes)} in memory, {share:.0%} of the reads",
     )
 
 
@@ -187,7 +188,7 @@ def _packed(table: np.ndarray, pack: Pack, device: torch.device) -> Features:
         device,
         hot=HotRows(len(table), pack.hot, held),
         read_cold=packed.read,
-        about=f"{_size(held.nbytes)} of {_size(table.nbytes)} in memory, {_size(total)} packed",
+        about=f"{size(held.nbytes)} of {size(table.nbytes)} in memory, {size(total)} packed",
     )
 
 
@@ -215,7 +216,3 @@ def _copied(table: np.ndarray, into: Tensor) -> Tensor:
 
 def _torch_dtype(table: np.ndarray) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype=table.dtype)).dtype
-
-
-def _size(num_bytes: float) -> str:
-    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.1f} MB"

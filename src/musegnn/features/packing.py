@@ -24,13 +24,14 @@ from musegnn.graph import Graph
 from musegnn.graph.building import free_bytes
 from musegnn.graph.checks import num_workers
 from musegnn.graph.threads import default_workers
+from musegnn.memory import SHARE, free_memory
 from musegnn.progress import progress
 from musegnn.sampling import SampleStore
 from musegnn.sampling.plan import DISK_SPEED
 from musegnn.sampling.salvage import drop_damaged
 from musegnn.sampling.sample_store import shard_name
 from musegnn.store import ArrayWriter, FolderWriter, Journal, kind_of
-from musegnn.store.rows import SHARE, Rows, free_memory
+from musegnn.store.rows import Rows
 from musegnn.version import __version__
 
 READS = {"train": 20, "valid": 20, "test": 1}
@@ -131,7 +132,7 @@ def pack(
             # Memory that is free now must not change what was begun.
             num_hot = int(left.get("num_hot", 0))
         else:
-            num_hot = cache_bytes(cache, rows) // max(1, rows.row_bytes)
+            num_hot = num_hot_rows(cache, rows)
         counts = appearances(store, graph.num_nodes, READS)
         hot = most_read(counts, num_hot)
         del counts
@@ -151,7 +152,7 @@ def pack(
 def _complete(pack: Pack, rows: Rows, cache: float | None, splits: list[str]) -> Pack:
     """A pack that is there, if it is the one that was asked for."""
     there = pack.stored.header.attributes
-    num_hot = there["num_hot"] if cache is None else cache_bytes(cache, rows) // max(1, rows.row_bytes)
+    num_hot = there["num_hot"] if cache is None else num_hot_rows(cache, rows)
     for what, was, now in (("hot rows", there["num_hot"], num_hot), ("splits", list(pack.splits), splits)):
         if was != now:
             raise StoreError(
@@ -161,15 +162,17 @@ def _complete(pack: Pack, rows: Rows, cache: float | None, splits: list[str]) ->
     return pack
 
 
-def cache_bytes(cache: float | None, rows: Rows) -> int:
-    """Bytes of hot rows: as told, by number or by share, or what memory has room for."""
+def num_hot_rows(cache: float | None, rows: Rows) -> int:
+    """As told, by their bytes or by a share of the features, or as many as memory has room for."""
     total = rows.table.nbytes
     if cache is None:
         slots = 4 * len(rows.table)
-        return max(0, min(total, int(SHARE * free_memory()) - slots))
-    if not 0 <= cache < 1 << 62:
+        num_bytes = max(0, int(SHARE * free_memory()) - slots)
+    elif 0 <= cache < 1 << 62:
+        num_bytes = int(cache * total if cache <= 1 else cache)
+    else:
         raise InputError(f"cache must be bytes, or up to 1 a share of the features; got {cache!r}.")
-    return min(total, int(cache * total if cache <= 1 else cache))
+    return int(min(total, num_bytes) // max(1, rows.row_bytes))
 
 
 def _plan(

@@ -118,23 +118,26 @@ class Ranks:
             torch.distributed.all_to_all_single(into, given, *splits)
         return got
 
-    def first(self, work: Callable[[], Result]) -> Result:
-        """Rank 0 does it, however long it takes; then the others do, and find it done.
+    def once(self, work: Callable[[], object]) -> None:
+        """Rank 0 does it, however long it takes, and the others wait.
 
         If it fails there, it fails everywhere, with the same sentence.
         """
-        if not self.is_first:
-            self.tell(None)
-            return work()
         try:
-            result = work()
+            if self.is_first:
+                work()
         except Exception as error:
             if self.board is not None:
                 said = [isinstance(error, InputError), sentence(error)]
                 self.board.put(self.board.next_turn(), json.dumps([None, said]))
             raise
         self.tell(None)
-        return result
+
+    def first(self, work: Callable[[], Result]) -> Result:
+        """Rank 0 does it `once`; then the others do, and find it done."""
+        found: list[Result] = []
+        self.once(lambda: found.append(work()))
+        return found[0] if found else work()
 
     def tell(self, value: Any) -> Any:
         """What rank 0 has to say, to all; they wait for it, however long."""

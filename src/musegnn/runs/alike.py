@@ -16,13 +16,17 @@ def check_alike(config: Config, record: dict[str, Any], device: torch.device, ra
     """All ranks have the same settings, data, devices and versions, or it is said who differs in what."""
     if ranks.is_alone:
         return
-    settings = {
+    data = {f"{part} with the digest": record[part]["digest"] for part in ("graph", "samples")}
+    same = {"labels": record["labels"], "model": record["model"], "the device": device.type}
+    ranks.check_same({**versions(), **data, **same, **settings_of(config)})
+
+
+def settings_of(config: Config) -> dict[str, Any]:
+    """Every setting, as `Ranks.check_same` names it."""
+    return {
         f"the setting {one.name}": getattr(getattr(config, table), one.name)
         for table, one in settings_of_tables()
     }
-    data = {f"{part} with the digest": record[part]["digest"] for part in ("graph", "samples")}
-    same = {"labels": record["labels"], "model": record["model"], "the device": device.type}
-    ranks.check_same({**versions(), **data, **same, **settings})
 
 
 def versions() -> dict[str, str]:

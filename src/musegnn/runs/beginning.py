@@ -1,6 +1,5 @@
 """What must hold before a run begins, or goes on."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,8 @@ from typing import Any
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
 from musegnn.ranks import Ranks, current, job
+from musegnn.runs.places import place_of
 from musegnn.sampling import SampleStore
-from musegnn.store import StoredFolder
 from musegnn.store.header import checksum
 from musegnn.training.config import Config, settings_of_tables
 from musegnn.training.folder import RunFolder
@@ -50,7 +49,12 @@ def begin(
 
 def check_settings(settings: dict[str, Any]) -> None:
     """What the model or the samples say is theirs to say."""
-    owners = {"sampling": "the samples", "energy": "the model's energy", "model": "the model"}
+    owners = {
+        "sampling": "the samples",
+        "energy": "the model's energy",
+        "model": "the model",
+        "baseline": "the model",
+    }
     tables = {setting.name: table for table, setting in settings_of_tables()}
     for name in settings:
         owner = owners.get(tables.get(name, ""))
@@ -89,13 +93,10 @@ def record_of(graph: Graph, store: SampleStore, out: Path) -> dict[str, Any]:
     return {
         "musegnn": __version__,
         "job": job(),
-        "graph": {"digest": graph.digest, "name": graph.name, **_place(graph.stored, out)},
-        "samples": {"digest": store.digest, **_place(store.stored, out)},
+        "graph": {"digest": graph.digest, "name": graph.name, **place_of(graph.stored, out)},
+        "samples": {
+            "digest": store.digest,
+            "sampler": store.sampler["name"],
+            **place_of(store.stored, out),
+        },
     }
-
-
-def _place(stored: StoredFolder | None, out: Path) -> dict[str, str | None]:
-    """Where a store lies, and where from the run folder: both may be moved together."""
-    if stored is None:
-        return {"folder": None, "from_here": None}
-    return {"folder": os.fspath(stored.folder), "from_here": os.path.relpath(stored.folder, out.absolute())}

@@ -1,6 +1,7 @@
 """M of a run: where it lies, in how many shares, and how they change with the number of ranks."""
 
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from musegnn.training.folder import RunFolder
 def make_means(config: Config, num_nodes: int, folder: RunFolder, device: torch.device) -> Movable | None:
     """M, where the config says; None if gamma is 0. Of several ranks, each has a share."""
     ranks, settings = current(), config.means
-    if config.energy.gamma == 0:
+    if not config.has_means:
         return None
     dtype: torch.dtype = getattr(torch, settings.means_dtype)
     num_own = ShardedMeans.num_own(num_nodes, ranks)
@@ -34,13 +35,21 @@ def make_means(config: Config, num_nodes: int, folder: RunFolder, device: torch.
     return own if ranks.is_alone else ShardedMeans(own, num_nodes, ranks)
 
 
+def homes_of(folder: RunFolder, size: int) -> list[Path]:
+    """Where `size` ranks have written their shares of a mapped M; the first that is missing is refused."""
+    homes = []
+    # A checkpoint may say any number: none is believed beyond the folders that are there.
+    for rank in range(size):
+        homes.append(folder.share_of_means(rank, size))
+        if not (homes[-1] / "M.bin").is_file():
+            raise StoreError(f"{homes[-1]} has lost the means of this run. Put them back, or train again.")
+    return homes
+
+
 def mapped_means(config: Config, num_nodes: int, folder: RunFolder, size: int) -> list[MeanEmbeddings]:
     """The shares of a mapped M that `size` ranks have written."""
     shares = []
-    for rank in range(size):
-        home = folder.share_of_means(rank, size)
-        if not (home / "M.bin").is_file():
-            raise StoreError(f"{home} has lost the means of this run. Put them back, or train again.")
+    for rank, home in enumerate(homes_of(folder, size)):
         num_own = ShardedMeans.num_own(num_nodes, Ranks(rank, size))
         dtype: torch.dtype = getattr(torch, config.means.means_dtype)
         shares.append(MeanEmbeddings(num_own, config.model.hidden, config.means.rho, home=home, dtype=dtype))
@@ -61,12 +70,12 @@ def share_out(
     """
 
     def undo() -> None:
-        for number, share in enumerate(shares if ranks.is_first else []):
+        for number, share in enumerate(shares):
             log = UndoLog(share, folder.share_of_means(number, len(shares)) / "undo.bin")
             log.roll_back(step)
             log.close()
 
-    ranks.first(undo)
+    ranks.once(undo)
     own = own_part(means)
     for number, share in enumerate(shares):
         copy_share(own, (ranks.rank, ranks.size), share.M, share.count, (number, len(shares)))

@@ -12,10 +12,8 @@ import numpy as np
 from jaxtyping import Int64, Integer, Shaped
 
 from musegnn.errors import StoreError
-from musegnn.memory import anonymous_memory, total_memory
+from musegnn.memory import SHARE, free_memory
 
-SHARE = 0.5
-"""Of the memory that is free: the rest is for M, samples and the model."""
 GAP = 1 << 14
 """Bytes between two rows that are read along: to ask for the second row apart would take longer."""
 PIECE = 1 << 22
@@ -162,18 +160,6 @@ def read_into(file: int, view: memoryview, offset: int, path: Path) -> None:
 def as_bytes(array: np.ndarray) -> memoryview:
     """The bytes of a contiguous array, to be read or written."""
     return array.reshape(-1).view(np.uint8).data
-
-
-def free_memory() -> int:
-    """Bytes that a process may take without pushing others out; a share of them where ranks are several."""
-    try:
-        with open("/proc/meminfo") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        free = int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        free = total_memory() // 2
-    free = min(free, max(0, total_memory() - anonymous_memory()))
-    return free // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def _open(table: np.ndarray) -> int:
