@@ -41,6 +41,8 @@ if typing.TYPE_CHECKING:
     from musegnn.unfolding import Nonnegative as Nonnegative
     from musegnn.unfolding import NoPenalty as NoPenalty
     from musegnn.unfolding import Penalty as Penalty
+    from musegnn.unfolding import Predictive as Predictive
+    from musegnn.unfolding import Relational as Relational
     from musegnn.unfolding import Trace as Trace
     from musegnn.unfolding import alternate as alternate
     from musegnn.unfolding import consensus as consensus
@@ -60,7 +62,17 @@ _ROOMS = {
             "L1",
             "NoPenalty",
         ),
-        *("Nonnegative", "Penalty", "Trace", "alternate", "consensus", "solve", "unfold"),
+        *(
+            "Nonnegative",
+            "Penalty",
+            "Predictive",
+            "Relational",
+            "Trace",
+            "alternate",
+            "consensus",
+            "solve",
+            "unfold",
+        ),
     ),
     "musegnn.features": ("pack",),
     "musegnn.means": ("MeanEmbeddings",),

@@ -13,6 +13,7 @@ EXTRAS = {
     "pymetis": "cluster",
     "tensorboard": "log",
     "wandb": "log",
+    "matplotlib": "bench",
 }
 """Module name -> the extra of this package that brings it."""
 
@@ -20,7 +21,10 @@ EXTRAS = {
 def require(module: str, purpose: str) -> ModuleType:
     """Import an optional module, or say which command installs it."""
     try:
-        return importlib.import_module(module)
+        with warnings.catch_warnings():
+            # What others warn of at their import is theirs.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return importlib.import_module(module)
     except ImportError as error:
         if error.name is not None and error.name.partition(".")[0] != module.partition(".")[0]:
             raise

@@ -10,7 +10,10 @@ from musegnn.cli.main import main
 FOLDER = Path(__file__).parent / "help"
 
 
-COMMANDS = ["muse", "import", "sample", "pack", "train", "evaluate", "predict", "recipes", "info", "doctor"]
+COMMANDS = [
+    *("muse", "import", "sample", "pack", "train", "evaluate", "predict", "report", "bench"),
+    *("recipes", "info", "doctor"),
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

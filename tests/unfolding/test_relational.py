@@ -1,5 +1,7 @@
 """Relational and predictive energies: against dense matrices, with learned H, empty relations and hubs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musegnn import Energy, Graph, unfold
+from musegnn.errors import InputError
 from musegnn.unfolding.relational import Predictive, Relational
 from musegnn.unfolding.subgraph import as_sample
 
@@ -185,7 +188,7 @@ def test_with_identities_and_each_edge_once_it_is_the_smoothness(laplacian):
 def test_a_graph_without_relations_has_one_both_ways():
     g = graph(0, relations=1)
     plain = Graph.from_edges(np.stack([np.repeat(np.arange(9), np.diff(g.indptr)), g.indices]), num_nodes=9)
-    energy = learned(Predictive(DIM, 1, prox="none"))
+    energy = learned(Predictive(DIM, prox="none"))
     sample = as_sample(plain, 9)
     Y, Z, _ = rows(9)
     assert sample.relation is None
@@ -197,3 +200,14 @@ def test_a_graph_without_relations_has_one_both_ways():
         has = (A.sum(1, keepdim=True) > 0).double()
         expected = expected + lambda_ * (has * (Y - P @ Y @ mixing.matrix())).square().sum()
     torch.testing.assert_close(energy.value(Y, Z, plain), expected)
+
+
+def test_a_sample_that_does_not_tell_its_relations_is_refused():
+    g = graph(0)
+    told = as_sample(g, g.num_nodes)
+    silent = replace(told, relation=None)
+    Z = rows(g.num_nodes)[1]
+    with pytest.raises(InputError, match="does not tell them"):
+        unfold(Z, silent, Predictive(DIM, 2).double(), 2)
+    with pytest.raises(InputError, match="has 1 relations, but the subgraph has more"):
+        unfold(Z, told, Relational(DIM, 1).double(), 2)

@@ -18,7 +18,7 @@ from musegnn.memory import total_memory
 from musegnn.store import file_errors
 from musegnn.version import __version__
 
-CORE = ("torch", "numpy", "scipy", "numba", "jaxtyping", "typer", "rich")
+CORE = ("torch", "numpy", "scipy", "numba", "jaxtyping", "typer", "rich", "plotly")
 DISK_BYTES = 1 << 28
 
 

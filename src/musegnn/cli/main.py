@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import typer
 
-from musegnn.cli import doctor, evaluate, import_, info, pack, predict, recipes, sample, train
+from musegnn.cli import bench, doctor, evaluate, import_, info, pack, predict, recipes, report, sample, train
 from musegnn.errors import InputError, RankError
 from musegnn.memory import is_out_of_memory
 from musegnn.progress import show_progress
@@ -54,6 +54,8 @@ app.command("pack")(pack.pack)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
+app.command("report")(report.report)
+app.command("bench")(bench.bench)
 app.command("recipes")(recipes.recipes)
 app.command("info")(info.info)
 app.command("doctor")(doctor.doctor)

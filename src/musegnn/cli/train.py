@@ -15,7 +15,7 @@ from musegnn.cli import show
 from musegnn.cli.graphs import check_out
 from musegnn.cli.runs import check_run, pick_device
 from musegnn.cli.settings import parse
-from musegnn.errors import InputError
+from musegnn.errors import InputError, MissingExtraError
 from musegnn.graph.threads import default_workers
 from musegnn.ranks import current
 from musegnn.recipes.finding import find
@@ -123,10 +123,14 @@ def _begin(
 ) -> None:
     config, graph = find(target)
     config = config.with_settings(changes)
-    folder = Path(current().tell(str(_free_folder(config.name)))) if out is None else out
+    ranks = current()
+    # Every rank takes this turn, whatever its own --out.
+    free = ranks.tell(str(_free_folder(config.name) if out is None else out))
+    folder = Path(free) if out is None else out
     check_out(folder)
     # torch takes some seconds to import: neither `muse --help` nor a misspelled name waits for it.
     from musegnn.recipes.pipeline import prepare
+    from musegnn.runs.alike import settings_of
     from musegnn.runs.beginning import is_of_job
     from musegnn.training.folder import RunFolder
 
@@ -136,8 +140,10 @@ def _begin(
         raise InputError(
             "features_home=gpu needs a GPU, got --device cpu. Take ram, mapped, cached, packed or auto."
         )
+    data = {"the dataset": config.dataset, "graph with the digest": graph and graph.digest}
+    ranks.check_same({**data, **settings_of(config)})
     # Ranks that are started anew go on with what they began.
-    if current().tell((folder / "run.json").exists() and not is_of_job(folder)):
+    if ranks.tell((folder / "run.json").exists() and not is_of_job(folder)):
         RunFolder(folder).check_free(overwrite)
     print(f"Training {config.name}" + (f": {config.about}" if config.about else ""))
     how: dict[str, Any] = {"workers": default_workers(), "device": execution.device, "say": show.line}
@@ -156,8 +162,8 @@ def _resume(folder: Path, graph: Path | None, samples: Path | None, execution: _
     execution = execution.checked()
     run = Run(folder, graph=graph, samples=samples, device=execution.device)
     if run.folder.result() is not None:
-        print(f"{folder} is finished.")
-        _print_result(folder, run.result)
+        print(f"{folder} is finished." + " There is no step left for --profile." * execution.profile)
+        print_result(folder, run.result)
         return
     model = run.untrained()
     if checkpoint.exists(run.folder.checkpoints, STATE):
@@ -197,7 +203,18 @@ def _run(prepared: "Prepared", folder: Path, execution: _Execution, *, overwrite
             listen=listen,
             began=execution.began,
         )
-    _print_result(folder, run.result)
+    if current().is_first:
+        _write_report(folder)
+    print_result(folder, run.result)
+
+
+def _write_report(folder: Path) -> None:
+    from musegnn.reports.page import write_report
+
+    try:
+        write_report(folder)
+    except MissingExtraError as error:
+        show.line("report", str(error))
 
 
 @contextmanager
@@ -285,7 +302,8 @@ def _print_profile(milliseconds: dict[str, float]) -> None:
     print(f"  {beside}the steps one by one are in trace.json (https://ui.perfetto.dev)")
 
 
-def _print_result(folder: Path, result: dict[str, Any]) -> None:
+def print_result(folder: Path, result: dict[str, Any]) -> None:
+    """What a finished run has reached, and what to do with it."""
     print()
     for split in ("valid", "test"):
         if all(result.get(f"{split}_{name}") is not None for name in ("accuracy", "macro_f1")):
@@ -305,6 +323,8 @@ def _print_result(folder: Path, result: dict[str, Any]) -> None:
     show.line(
         "took", f"{show.duration(result['seconds'])}, {result['peak_rss_mb']:,.0f} MB of memory at its peak"
     )
+    if (folder / "report.html").is_file():
+        show.line("report", f"{folder / 'report.html'} (open it in a browser)")
     name = shlex.quote(str(folder))
     print(f"Next: muse evaluate {name}, or muse predict {name} --nodes all --out predictions.csv")
 

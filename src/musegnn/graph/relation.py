@@ -71,4 +71,4 @@ def codes_of(
     # Rows in their order, and the columns of each ascend: so do these keys.
     keys = rows << 32 | graph.indices[places]
     wanted = np.repeat(np.arange(len(node_ids)), np.diff(indptr)) << 32 | node_ids[indices].astype(np.int64)
-    return graph.relation[places[np.searchsorted(keys, wanted)]]
+    return np.asarray(graph.relation[places[np.searchsorted(keys, wanted)]])

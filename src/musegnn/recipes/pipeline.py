@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from musegnn import datasets
+from musegnn.baselines.contract import AnyModel
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
-from musegnn.models import MuseGNN
 from musegnn.ranks import current
 from musegnn.runs.start import with_samples
 from musegnn.sampling import SampleStore, sample
@@ -33,7 +33,7 @@ class Prepared:
     config: Config
     graph: Graph
     samples: SampleStore
-    model: MuseGNN
+    model: AnyModel
 
 
 def prepare(
@@ -58,7 +58,8 @@ def prepare(
         config, graph, samples or stores / (config.dataset or config.name), samples, workers, say
     )
     assert graph.features is not None
-    model = build_model(config, graph.features.shape[1], graph.num_classes).to(torch.device(device))
+    sizes = graph.features.shape[1], graph.num_classes
+    model = build_model(config, *sizes, graph).to(torch.device(device))
     return Prepared(with_samples(config, store), graph, store, model)
 
 

@@ -7,10 +7,10 @@ import torch
 
 from musegnn.features.homes import Features
 from musegnn.graph import Graph
-from musegnn.runs.evaluation import sampler_of
+from musegnn.runs.evaluation import Drawing
 from musegnn.sampling import Draws, SampleStore
 from musegnn.sampling.draws import split_nodes
-from musegnn.training.batches import Loader
+from musegnn.training.batches import Loader, default_threads
 from musegnn.training.building import build_features
 from musegnn.training.config import Config
 from musegnn.training.schedule import epoch_seed
@@ -24,8 +24,9 @@ class Data:
     store: SampleStore
     targets: np.ndarray
     config: Config
-    threads: int
+    threads: int | None
     is_resumed: bool
+    relations: bool
     _features: dict[torch.device, Features] = field(default_factory=dict)
 
     def loader(self, split: str, device: torch.device) -> Loader | None:
@@ -39,18 +40,19 @@ class Data:
             self.store[split],
             self.graph,
             self.targets,
-            threads=self.threads,
+            threads=self.threads or default_threads(device),
             device=device,
             features=self._features.get(device),
             counts_once=self.store.is_free and split != "train",
+            relations=self.relations,
             fresh=self._draws if self.config.sampling.online and split == "train" else None,
         )
 
     def _draws(self, epoch: int) -> Draws:
         """The training samples of an epoch, drawn for it alone."""
-        store = self.store
-        seed = epoch_seed(store.seed, epoch)
-        return Draws(self.graph, sampler_of(store), "train", batch_size=store.batch_size or 1000, seed=seed)
+        drawing = Drawing.of_store(self.store)
+        seed = epoch_seed(drawing.seed, epoch)
+        return Draws(self.graph, drawing.sampler(), "train", batch_size=drawing.batch_size, seed=seed)
 
     def targets_of(self, split: str) -> np.ndarray:
         """Of the nodes of a split."""

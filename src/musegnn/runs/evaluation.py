@@ -2,57 +2,89 @@
 
 import math
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from musegnn.baselines.contract import AnyModel
 from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.inference.full import WholeMeans, embed_graph, scores_of
 from musegnn.means.sharded import Means
 from musegnn.models import MuseGNN
 from musegnn.sampling import Draws, FullKHop, SampleStore
-from musegnn.sampling.base import Sampler
+from musegnn.sampling.base import FreeSampler, Sampler
 from musegnn.sampling.catalog import SAMPLERS, make
 from musegnn.sampling.draws import split_nodes
 from musegnn.sampling.sequence import Samples
 from musegnn.training.batches import Loader
-from musegnn.training.config import Config
+from musegnn.training.config import Config, SamplingConfig
 from musegnn.training.evaluation import Evaluation, evaluate
-from musegnn.training.forward import device_of
+from musegnn.training.forward import device_of, uses_relations
 from musegnn.training.metrics import ScoreBook
 
 How = Literal["stored", "online", "hops", "full"]
+_BATCH_SIZE = 1000
+"""Seeds in a sample where the sampler chose its own."""
 
 
-def sampler_of(store: SampleStore) -> Sampler:
-    """The sampler that drew a store."""
-    name, settings = store.sampler["name"], store.sampler["settings"]
-    if name not in SAMPLERS:
-        raise InputError(
-            f"The samples were drawn by {name}, a sampler of your own, which cannot be made again from its "
-            "name. Evaluate on stored samples, or take how='hops' (--hops N) or how='full' (--full)."
-        )
-    return make(name, settings)
+@dataclass(frozen=True)
+class Drawing:
+    """How samples were drawn, so that others can be drawn alike."""
+
+    name: str
+    settings: dict[str, Any]
+    batch_size: int
+    seed: int
+
+    @classmethod
+    def of_store(cls, store: SampleStore) -> "Drawing":
+        """As a store was."""
+        sampler = store.sampler
+        return cls(sampler["name"], sampler["settings"], store.batch_size or _BATCH_SIZE, store.seed)
+
+    @classmethod
+    def of_config(cls, config: SamplingConfig) -> "Drawing":
+        """As a config says."""
+        is_free = isinstance(config.build(), FreeSampler)
+        batch_size = _BATCH_SIZE if is_free else config.batch_size
+        return cls(config.sampler, config.settings, batch_size, config.sample_seed)
+
+    def sampler(self, hops: int | None = None) -> Sampler:
+        """The sampler, or the one that takes all neighbors up to so many hops."""
+        if hops is not None:
+            return FullKHop(hops)
+        if self.name not in SAMPLERS:
+            raise InputError(
+                f"The samples were drawn by {self.name}, a sampler of your own, which cannot be made again "
+                "from its name. Evaluate on stored samples, or take how='hops' (--hops N) or how='full' "
+                "(--full)."
+            )
+        return make(self.name, self.settings)
 
 
-def samples_of(
-    graph: Graph, store: SampleStore, split: str, how: How, *, hops: int = 2, seed: int | None = None
-) -> Samples:
-    """The samples to evaluate on. Fresh ones have another seed than those that were stored."""
-    if how not in get_args(How):
-        raise InputError(f"how must be one of {', '.join(get_args(How))}; got {how!r}.")
-    if how == "stored":
-        return store[split]
-    sampler = FullKHop(hops) if how == "hops" else sampler_of(store)
-    fresh = store.seed + 1 if seed is None else seed
-    return Draws(graph, sampler, split, batch_size=store.batch_size or 1000, seed=fresh)
+def fresh_samples(
+    graph: Graph, drawing: Drawing, split: str, how: How, *, hops: int, seed: int | None
+) -> Draws:
+    """Samples to evaluate on that were not stored; unless told, they have another seed than those."""
+    sampler = drawing.sampler(hops if how == "hops" else None)
+    fresh = drawing.seed + 1 if seed is None else seed
+    return Draws(graph, sampler, split, batch_size=drawing.batch_size, seed=fresh)
+
+
+def splits_of(source: SampleStore | Graph) -> tuple[str, ...]:
+    """Of valid and test those that have samples, or nodes where no samples are read."""
+    usual = ("valid", "test")
+    if isinstance(source, SampleStore):
+        return tuple(split for split in usual if split in source)
+    return tuple(split for split in usual if source.split is not None and len(split_nodes(source, split)))
 
 
 def evaluate_split(
-    model: MuseGNN,
+    model: AnyModel,
     means: Means | None,
     graph: Graph,
     samples: Samples,
@@ -66,7 +98,7 @@ def evaluate_split(
 ) -> Evaluation:
     """On samples; every sample with its error bound."""
     how: dict[str, Any] = {"threads": threads, "device": device_of(model), "counts_once": is_free}
-    loader = Loader(samples, graph, targets, **how)
+    loader = Loader(samples, graph, targets, relations=uses_relations(model), **how)
     return evaluate(model, means, loader, config, bounds=None, update=update_means, label=label)
 
 

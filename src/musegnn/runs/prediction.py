@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from jaxtyping import Float32, Integer
+from numpy.typing import ArrayLike
 
 from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.inference.tables import Predictions
 from musegnn.means import MeanEmbeddings
 from musegnn.ranks import ALONE, Ranks
-from musegnn.runs.evaluation import sampler_of
-from musegnn.sampling import Draws, FullKHop
+from musegnn.sampling import Draws
 from musegnn.sampling.base import FreeSampler, Sampler
 from musegnn.training.batches import Loader
 from musegnn.training.evaluation import Scored, score
-from musegnn.training.forward import device_of
+from musegnn.training.forward import device_of, uses_relations
 
 if TYPE_CHECKING:
     from musegnn.runs.run import Run
@@ -41,9 +41,12 @@ class Predictor:
         self.run, self.threads = run, threads
         self.graph = run.graph if graph is None else _checked(open_graph(graph), run)
         self.is_inductive = self.graph.digest != run.graph.digest
-        self.sampler: Sampler = sampler_of(run.samples) if hops is None else FullKHop(hops)
-        self.batch_size = run.samples.batch_size or 1000
-        self.seed = run.samples.seed
+        if self.is_inductive and run.config.is_baseline:
+            name = run.config.baseline.architecture
+            raise InputError(
+                f"{name} predicts for the graph it was trained on only. Leave graph (--graph) out."
+            )
+        self.sampler: Sampler = run.drawing.sampler(hops)
 
     def num_batches(self, ids: Integer[np.ndarray, " ids"]) -> int:
         """Samples that these nodes take."""
@@ -73,6 +76,7 @@ class Predictor:
             nodes=found.batch.sample.seeds[rows],
             classes=probabilities.argmax(dim=1).numpy(),
             probabilities=probabilities.numpy(),
+            # Of a peer none is known.
             error_bounds=np.full(len(rows), found.error_bound, dtype=np.float32),
         )
 
@@ -83,6 +87,7 @@ class Predictor:
             assert scored is not None
             found, rows = scored
             places = np.searchsorted(ids, found.batch.sample.seeds[rows])
+            assert found.Y is not None
             Y[places] = found.Y.cpu().numpy()[rows]
         return Y
 
@@ -91,7 +96,9 @@ class Predictor:
     ) -> Iterator[tuple[Scored, np.ndarray] | None]:
         """Batches, each with the rows of its seeds that are answered in it; None at the end of a rank's."""
         draws = self._draws(ids)
-        loader = Loader(draws, self.graph, None, threads=self.threads, device=device_of(self.run.model))
+        model = self.run.model
+        how = {"device": device_of(model), "relations": uses_relations(model)}
+        loader = Loader(draws, self.graph, None, threads=self.threads, **how)  # type: ignore[arg-type]
         config, means = self.run.config, self.run.means
         if self.is_inductive and means is not None:
             means = _no_means(means.shape[1], self.graph.num_nodes)
@@ -111,12 +118,31 @@ class Predictor:
             yield found, np.flatnonzero(is_here)
 
     def _draws(self, ids: np.ndarray) -> Draws:
-        return Draws(self.graph, self.sampler, ids, batch_size=self.batch_size, seed=self.seed)
+        drawing = self.run.drawing
+        return Draws(self.graph, self.sampler, ids, batch_size=drawing.batch_size, seed=drawing.seed)
 
 
 def open_graph(graph: AnyGraph) -> Graph:
     """The graph itself, or that of a folder."""
     return graph if isinstance(graph, Graph) else Graph.open(graph)
+
+
+def places_of(node_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes, ascending and each once, and where each of `node_ids` is among them."""
+    wanted = np.asarray(node_ids)
+    if wanted.ndim != 1 or not len(wanted) or wanted.dtype.kind not in "iu":
+        raise InputError(
+            f"node_ids must be a list with at least one node id, got {wanted.dtype}{list(wanted.shape)}."
+        )
+    ids, places = np.unique(wanted, return_inverse=True)
+    return ids, places
+
+
+def joined(parts: list[Predictions], places: np.ndarray) -> Predictions:
+    """Rows of several batches, each batch ascending, in the order that was asked for."""
+    rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _PARTS}
+    order = np.argsort(rows["nodes"], kind="stable")[places]
+    return Predictions(**{name: values[order] for name, values in rows.items()})
 
 
 def _first_batches(draws: Draws, ids: np.ndarray) -> Integer[np.ndarray, " ids"]:

@@ -3,14 +3,14 @@
 from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Float32
 from numpy.typing import ArrayLike
 
-from musegnn import datasets
+from musegnn.baselines.contract import AnyModel
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
 from musegnn.inference.full import Embeddings, embed_graph
@@ -19,11 +19,21 @@ from musegnn.means import MeanEmbeddings
 from musegnn.means.sharded import MappedShares, Means, ShardedMeans
 from musegnn.models import MuseGNN
 from musegnn.ranks import current
-from musegnn.runs.evaluation import How, evaluate_full, evaluate_split, samples_of
-from musegnn.runs.means import make_means, mapped_means
-from musegnn.runs.prediction import AnyGraph, Predictor, open_graph
+from musegnn.runs.evaluation import (
+    Drawing,
+    How,
+    evaluate_full,
+    evaluate_split,
+    fresh_samples,
+    splits_of,
+)
+from musegnn.runs.means import homes_of, make_means, mapped_means
+from musegnn.runs.places import find, find_graph
+from musegnn.runs.prediction import AnyGraph, Predictor, joined, open_graph, places_of
 from musegnn.sampling import SampleStore
+from musegnn.sampling.base import FreeSampler
 from musegnn.sampling.draws import check_split
+from musegnn.sampling.sequence import Samples
 from musegnn.store.header import checksum
 from musegnn.training import checkpoint
 from musegnn.training.building import build_model
@@ -44,7 +54,7 @@ class Run:
         *,
         graph: AnyGraph | None = None,
         samples: SampleStore | str | Path | None = None,
-        model: MuseGNN | None = None,
+        model: AnyModel | None = None,
         labels: ArrayLike | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
@@ -93,7 +103,7 @@ class Run:
     def graph(self) -> Graph:
         """The graph it was trained on, found again and compared by its digest."""
         facts, given = self.record["graph"], self._given[0]
-        graph = _find_graph(facts, self.folder.path) if given is None else open_graph(given)
+        graph = find_graph(facts, self.folder.path) if given is None else open_graph(given)
         if graph.digest != facts["digest"]:
             raise StoreError(
                 f"{self.folder.path} was trained on the graph {facts['digest'][:12]}, but {graph.name} is "
@@ -106,8 +116,9 @@ class Run:
         """The samples it was trained with."""
         facts, samples = self.record["samples"], self._given[1]
         if not isinstance(samples, SampleStore):
-            folder = _find("samples", facts, self.folder.path) if samples is None else samples
-            samples = SampleStore.open(folder, graph=self.graph)
+            folder = find("samples", facts, self.folder.path) if samples is None else samples
+            # Not as samples of this graph: of another one, there is nothing to draw again.
+            samples = SampleStore.open(folder)
         if samples.digest != facts["digest"]:
             raise StoreError(
                 f"{samples.stored.folder} holds other samples than {self.folder.path} was trained with. "
@@ -116,7 +127,16 @@ class Run:
         return samples
 
     @cached_property
-    def model(self) -> MuseGNN:
+    def drawing(self) -> Drawing:
+        """How its samples were drawn; they are opened only if the config does not say it."""
+        settings = self.config.sampling
+        is_said = self.record["samples"].get("sampler") == settings.sampler
+        # What was passed is compared, even if it need not be read.
+        is_read = self._given[1] is not None or not is_said
+        return Drawing.of_store(self.samples) if is_read else Drawing.of_config(settings)
+
+    @cached_property
+    def model(self) -> AnyModel:
         """The model with its best weights."""
         model = self._given[2]
         if model is None:
@@ -125,11 +145,18 @@ class Run:
                     f"{self.folder.path} has a model of your own, which no config describes. "
                     "Pass it: musegnn.load_run(folder, model=...)."
                 )
-            model = build_model(self.config, **self.record["model"])
-        load_prediction(model, self._empty_means, self._best)
+            model = self._build()
+        try:
+            load_prediction(model, self._empty_means, self._best)
+        except StoreError:
+            if checkpoint.digest_of(self.folder.checkpoints, self._best_name) == self._best.digest:
+                raise
+            # Training has replaced the shares of M since their names were read.
+            del self._best
+            load_prediction(model, self._empty_means, self._best)
         return model.to(self.device).eval()
 
-    def untrained(self) -> MuseGNN:
+    def untrained(self) -> AnyModel:
         """The model as it was before the first step, for a run that goes on."""
         if self.record["model"] is None:
             raise InputError(
@@ -138,7 +165,11 @@ class Run:
             )
         if checkpoint.exists(self.folder.checkpoints, STATE):
             self._check_unchanged()
-        return build_model(self.config, **self.record["model"]).to(self.device)
+        return self._build().to(self.device)
+
+    def _build(self) -> AnyModel:
+        graph = self.graph if self.config.is_baseline else None
+        return build_model(self.config, **self.record["model"], graph=graph)
 
     @cached_property
     def means(self) -> Means | None:
@@ -170,16 +201,18 @@ class Run:
         if not self.config.has_mapped_means:
             return None
         size = checkpoint.ranks_of(checkpoint.facts_of(self.folder.checkpoints, STATE))
-        logs = [self.folder.share_of_means(rank, size) / "undo.bin" for rank in range(size)]
+        logs = [home / "undo.bin" for home in homes_of(self.folder, size)]
         moved = sum(log.stat().st_size for log in logs if log.is_file())
         return checksum({"state": checkpoint.digest_of(self.folder.checkpoints, STATE), "moved": moved})
 
     @cached_property
     def _best(self) -> checkpoint.Loaded:
-        folder = self.folder.checkpoints
-        name = BEST if checkpoint.exists(folder, BEST) else STATE
         self._check_unchanged()
-        return checkpoint.load(folder, name)
+        return checkpoint.load(self.folder.checkpoints, self._best_name)
+
+    @property
+    def _best_name(self) -> str:
+        return BEST if checkpoint.exists(self.folder.checkpoints, BEST) else STATE
 
     def _check_unchanged(self) -> None:
         """Before anything is made of them: settings and sizes are those of the checkpoint."""
@@ -213,8 +246,11 @@ class Run:
             update_means: Move M by each sample (eq. 9), one split after the other, as the authors' code does;
                 a copy of it, in memory. Otherwise M is read only.
         """
+        if how not in get_args(How):
+            raise InputError(f"how must be one of {', '.join(get_args(How))}; got {how!r}.")
         if splits is None:
-            splits = tuple(split for split in ("valid", "test") if split in self.samples)
+            is_read = how == "stored" or self._given[1] is not None
+            splits = splits_of(self.samples if is_read else self.graph)
         if not splits:
             raise InputError("There are no splits to evaluate. Pass some of train, valid and test.")
         splits = (splits,) if isinstance(splits, str) else splits
@@ -223,24 +259,33 @@ class Run:
         targets = self._targets()
         current().check_same(
             {
-                **{
-                    "weights with the digest": self.weights_digest,
-                    "graph with the digest": self.graph.digest,
-                },
-                **{"splits": splits, "how": how, "hops": hops, "seed": seed, "update_means": update_means},
+                "weights with the digest": self.weights_digest,
+                "graph with the digest": self.graph.digest,
+                "splits": splits,
+                "how": how,
+                "hops": hops,
+                "seed": seed,
+                "update_means": update_means,
             }
         )
         if how == "full":
             beside = self.folder.path.parent if scratch is None else scratch
             whole = self._whole_means("how='full' (--full)")
-            return evaluate_full(self.model, whole, self.graph, targets, list(splits), self.config, beside)
-        given = self.model, self._moving_means(how) if update_means else self.means, self.graph
+            given = self._unfolded("how='full' (--full)"), whole, self.graph, targets, list(splits)
+            return evaluate_full(*given, self.config, beside)
+        model, means = self.model, self._moving_means(how) if update_means else self.means
         found = {}
         for split in splits:
-            samples = samples_of(self.graph, self.samples, split, how, hops=hops, seed=seed)
-            is_free = self.samples.is_free and how != "hops"
+            samples: Samples
+            if how == "stored":
+                samples, is_free = self.samples[split], self.samples.is_free
+            else:
+                samples = fresh_samples(self.graph, self.drawing, split, how, hops=hops, seed=seed)
+                is_free = isinstance(samples.sampler, FreeSampler)
             found[split] = evaluate_split(
-                *given,
+                model,
+                means,
+                self.graph,
                 samples,
                 targets,
                 self.config,
@@ -250,6 +295,13 @@ class Run:
                 label=f"Evaluating {split}",
             )
         return found
+
+    def _unfolded(self, option: str) -> MuseGNN:
+        """The model, for what only descent steps can do."""
+        if not isinstance(self.model, MuseGNN):
+            name = self.config.baseline.architecture
+            raise InputError(f"{option} is for MuseGNN, but {self.folder.path} has trained {name}.")
+        return self.model
 
     def _whole_means(self, option: str) -> MeanEmbeddings | MappedShares | None:
         """M, for what one process does alone."""
@@ -296,16 +348,17 @@ class Run:
         """
         self._whole_means("Run.predict")
         predictor = Predictor(self, graph=graph, hops=hops, threads=threads)
-        ids, places = _places(node_ids)
-        return _joined([part for _, part in predictor.batches(ids)], places)
+        ids, places = places_of(node_ids)
+        return joined([part for _, part in predictor.batches(ids)], places)
 
     def embed(
         self, node_ids: ArrayLike, *, graph: AnyGraph | None = None, hops: int | None = None, threads: int = 1
     ) -> Float32[np.ndarray, "nodes dim"]:
         """Y of these nodes, in their order, from the samples that `predict` draws."""
         self._whole_means("Run.embed")
+        self._unfolded("Run.embed")
         predictor = Predictor(self, graph=graph, hops=hops, threads=threads)
-        ids, places = _places(node_ids)
+        ids, places = places_of(node_ids)
         Y: np.ndarray = predictor.embed(ids)[places]
         return Y
 
@@ -314,7 +367,7 @@ class Run:
 
         Y lies in mapped files, so that a graph whose embeddings exceed the memory gets them, too.
         """
-        given = self.model, self.graph, self._whole_means("embed_graph")
+        given = self._unfolded("embed_graph"), self.graph, self._whole_means("embed_graph")
         return embed_graph(*given, Path(folder), unseen=self.config.means.unseen, bound=bound, keep=True)
 
     def __repr__(self) -> str:
@@ -332,7 +385,7 @@ def load_run(
     *,
     graph: AnyGraph | None = None,
     samples: SampleStore | str | Path | None = None,
-    model: MuseGNN | None = None,
+    model: AnyModel | None = None,
     labels: ArrayLike | None = None,
     device: str | torch.device = "cpu",
 ) -> Run:
@@ -342,44 +395,3 @@ def load_run(
     were. Either way they must have the digests that the run was trained with.
     """
     return Run(folder, graph=graph, samples=samples, model=model, labels=labels, device=device)
-
-
-def _places(node_ids: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes, ascending and each once, and where each of `node_ids` is among them."""
-    wanted = np.asarray(node_ids)
-    if wanted.ndim != 1 or not len(wanted) or wanted.dtype.kind not in "iu":
-        raise InputError(
-            f"node_ids must be a list with at least one node id, got {wanted.dtype}{list(wanted.shape)}."
-        )
-    ids, places = np.unique(wanted, return_inverse=True)
-    return ids, places
-
-
-def _joined(parts: list[Predictions], places: np.ndarray) -> Predictions:
-    """Rows of several batches, each batch ascending, in the order that was asked for."""
-    names = ("nodes", "classes", "probabilities", "error_bounds")
-    rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    order = np.argsort(rows["nodes"], kind="stable")[places]
-    return Predictions(**{name: values[order] for name, values in rows.items()})
-
-
-def _find(part: str, facts: dict[str, Any], run: Path) -> Path:
-    """Where a store lay, or lies now if it was moved along with the run."""
-    for folder in (Path(facts["folder"]), run / facts["from_here"]):
-        if folder.is_dir():
-            return folder
-    raise StoreError(
-        f"{facts['folder']} does not exist, where {run} had its {part}. Pass {part}=... (--{part} FOLDER)."
-    )
-
-
-def _find_graph(facts: dict[str, Any], run: Path) -> Graph:
-    if facts["folder"] is not None:
-        return Graph.open(_find("graph", facts, run))
-    try:
-        return datasets.load(facts["name"])
-    except InputError as error:
-        raise StoreError(
-            f"The run was trained on {facts['name']!r}, a graph that was never saved. Pass it: graph=... "
-            "(--graph FOLDER)."
-        ) from error

@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from musegnn.baselines.contract import AnyModel, Baseline
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
 from musegnn.means.sharded import Movable
 from musegnn.means.undo import UndoLog
 from musegnn.memory import Peak
-from musegnn.models import MuseGNN
 from musegnn.ranks import Ranks, current, join
+from musegnn.reports.analysis import Tally
 from musegnn.runs.alike import check_alike
 from musegnn.runs.beginning import as_restarted, begin, check_settings, record_of, with_step
 from musegnn.runs.data import Data
@@ -27,12 +28,11 @@ from musegnn.runs.run import Run
 from musegnn.sampling import SampleStore
 from musegnn.sampling.catalog import SAMPLERS
 from musegnn.training import checkpoint
-from musegnn.training.batches import default_threads
 from musegnn.training.building import describe_model, probe
 from musegnn.training.config import Config
 from musegnn.training.evaluation import Evaluation, evaluate
 from musegnn.training.folder import RunFolder
-from musegnn.training.forward import device_of
+from musegnn.training.forward import device_of, uses_relations
 from musegnn.training.loop import BEST, STATE, Listener, Trainer
 from musegnn.training.losses import Loss, check_learnable, class_weights_of, make_loss
 from musegnn.training.profile import Profile
@@ -45,7 +45,7 @@ from musegnn.training.targets import check_targets, digest_of
 def train(
     graph: Graph,
     store: SampleStore,
-    model: MuseGNN,
+    model: AnyModel,
     out: str | Path,
     *,
     labels: ArrayLike | None = None,
@@ -84,7 +84,7 @@ def train(
         profile: Write where the time of 20 steps goes to events.jsonl, and a trace of them to trace.json.
         settings: Those of the tables means and training (`musegnn.training.config`), such as `epochs=20`.
     """
-    if not isinstance(model, MuseGNN):
+    if not isinstance(model, AnyModel):
         raise InputError(f"model must be a musegnn.MuseGNN, got {type(model).__name__}.")
     if not isinstance(store, SampleStore):
         raise InputError(
@@ -98,10 +98,10 @@ def train(
         config, sizes = describe_model(model, with_samples(started.with_settings(settings), store))
         config = with_step(config, Path(out) if resume else None, ranks)
         targets = check_targets(graph, labels, config.training.loss)
-        data = Data(graph, store, targets, config, threads or default_threads(device_of(model)), resume)
+        data = Data(graph, store, targets, config, threads, resume, uses_relations(model))
         # Before the folder is made: what is refused leaves no run behind.
         config, num_outputs = _checked(data, model, config, is_described=sizes is not None)
-        loss = _loss(data, config, num_outputs, device_of(model))
+        data, loss = replace(data, config=config), _loss(data, config, num_outputs, device_of(model))
         record = {
             **record_of(graph, store, Path(out)),
             "labels": None if labels is None else digest_of(targets),
@@ -113,10 +113,11 @@ def train(
         ranks.first(lambda: begin(folder, config, record, resume=resume, overwrite=overwrite))
         was_finished = ranks.tell(folder.result() is not None)
         if not was_finished:
-            heard = listen if ranks.is_first else lambda event: None
-            trainer = stack.enter_context(
-                _trainer(folder, config, model, data, loss, checkpoint_seconds, heard, profile, ranks)
-            )
+            how: dict[str, Any] = {"checkpoint_seconds": checkpoint_seconds}
+            if ranks.is_first:
+                timed = Profile(device_of(model), folder.path / "trace.json") if profile else None
+                how |= {"listen": listen, "profile": timed}
+            trainer = stack.enter_context(_trainer(folder, data, model, loss, **how))
             trainer.count_from(time.monotonic() if began is None else began)
             stack.enter_context(torch.random.fork_rng())
             trainer.run()
@@ -132,19 +133,10 @@ _NOTHING = Evaluation({}, 0, math.nan, math.nan)
 
 
 @contextmanager
-def _trainer(
-    folder: RunFolder,
-    config: Config,
-    model: MuseGNN,
-    data: Data,
-    loss: Loss,
-    checkpoint_seconds: float,
-    listen: Listener,
-    is_profiled: bool,
-    ranks: Ranks,
-) -> Iterator[Trainer]:
-    """All that a run needs, where it was stopped if it is resumed."""
-    device, settings = device_of(model), config.training
+def _trainer(folder: RunFolder, data: Data, model: AnyModel, loss: Loss, **how: Any) -> Iterator[Trainer]:
+    """All that a run needs, where it was stopped if it is resumed; `how` goes to the trainer as it is."""
+    config, device, ranks = data.config, device_of(model), current()
+    settings = config.training
     batches = data.loader("train", device)
     assert batches is not None
     saved = _saved(folder, config, data.graph.num_nodes, ranks)
@@ -172,10 +164,8 @@ def _trainer(
             loss=loss,
             stop=stop,
             undo=undo,
-            checkpoint_seconds=checkpoint_seconds,
-            listen=listen,
-            profile=Profile(device, folder.path / "trace.json") if is_profiled and ranks.is_first else None,
             ranks=ranks,
+            **how,
         )
         if saved is not None:
             _go_back(folder, saved, config, means, undo, ranks)
@@ -183,7 +173,7 @@ def _trainer(
                 trainer.save()
             folder.drop_other_means(ranks.size)
         else:
-            listen(folder.log("start", **_facts(trainer)))
+            trainer.listen(folder.log("start", **_facts(trainer)))
             trainer.save()
         yield trainer
 
@@ -206,7 +196,7 @@ def _saved(folder: RunFolder, config: Config, num_nodes: int, ranks: Ranks) -> c
     """The checkpoint to go on from, and what it needs; None if there is none yet."""
     if not ranks.tell(checkpoint.exists(folder.checkpoints, STATE)):
         # Of a run that was killed before its first checkpoint nothing is worth keeping.
-        ranks.first(folder.empty)
+        ranks.once(folder.empty)
         return None
     saved = checkpoint.load(folder.checkpoints, STATE)
     if saved.facts.get("belongs_to") != folder.identity():
@@ -240,13 +230,15 @@ def _go_back(
     folder.rewind_events(saved.facts["events"])
 
 
-def _checked(data: Data, model: MuseGNN, config: Config, *, is_described: bool) -> tuple[Config, int]:
+def _checked(data: Data, model: AnyModel, config: Config, *, is_described: bool) -> tuple[Config, int]:
     """Refuse what cannot be trained. The config with what M needs to know of the model, and its outputs."""
     batches = data.loader("train", device_of(model))
     if batches is None:
         raise InputError(f"{data.store.stored.folder} has no training samples. Draw them: `muse sample`.")
     check_learnable(data.targets_of("train"))
     settings = config.training
+    if isinstance(model, Baseline) and not current().is_alone:
+        raise InputError(f"{model.architecture} needs one process, got {current().size} ranks.")
     if settings.update_means and not current().is_alone:
         raise InputError(f"update_means=true needs one process, got {current().size} ranks. Leave M alone.")
     has_valid = data.loader("valid", device_of(model)) is not None
@@ -263,6 +255,7 @@ def _checked(data: Data, model: MuseGNN, config: Config, *, is_described: bool) 
         schedule=settings.schedule,
         warmup=settings.warmup,
     )
+    _check_step_size(data, model)
     row = batches.features.read(None, 0, np.zeros(1, dtype=np.int64))
     width, num_outputs = probe(model, batches.features.rows(row, torch.zeros(1, dtype=torch.int64)))
     needed = data.targets.shape[1] if data.targets.ndim == 2 else int(data.targets.max()) + 1
@@ -271,7 +264,7 @@ def _checked(data: Data, model: MuseGNN, config: Config, *, is_described: bool) 
             f"The model has {num_outputs} outputs, but the labels need {needed}. "
             f"Make it with out_dim={needed}."
         )
-    if not is_described:
+    if not is_described and not isinstance(model, Baseline):
         gamma = float(getattr(model.energy, "gamma", config.energy.gamma))
         config = replace(
             config,
@@ -279,6 +272,17 @@ def _checked(data: Data, model: MuseGNN, config: Config, *, is_described: bool) 
             model=replace(config.model, hidden=width),
         )
     return config, num_outputs
+
+
+def _check_step_size(data: Data, model: AnyModel) -> None:
+    """Refuse an alpha that diverges on the samples with the largest eigenvalues, as far as they are known."""
+    if isinstance(model, Baseline) or model.alpha == "auto":
+        return
+    for samples in data.store.values():
+        for index in {int(samples.bounds[:, theta].argmax()) for theta in (0, 2)}:
+            sample = samples.sample(index)
+            rows = torch.zeros(len(sample.node_ids), 1, device=device_of(model))
+            model.energy.on(sample, rows, None, like=rows, alpha=model.alpha)
 
 
 def with_samples(config: Config, store: SampleStore) -> Config:
@@ -303,6 +307,38 @@ def _loss(data: Data, config: Config, num_outputs: int, device: torch.device) ->
     return make_loss(settings.loss, class_weights=weights, label_smoothing=settings.label_smoothing)
 
 
+def _look(trainer: Trainer, data: Data) -> dict[str, Evaluation]:
+    """Metrics of both splits; of the last one also error bounds, and analysis.json."""
+    state, found = trainer.state, dict[str, Evaluation]()
+    loaders = {split: data.loader(split, device_of(state.model)) for split in ("valid", "test")}
+    there = {split: loader for split, loader in loaders.items() if loader is not None}
+    for split, loader in there.items():
+        tally = Tally(
+            data.graph,
+            data.targets,
+            split=split,
+            model=state.model,
+            means=state.means,
+            precision=trainer.config.training.precision,
+        )
+        is_last = split == list(there)[-1]
+        found[split] = evaluate(
+            state.model,
+            state.means,
+            loader,
+            trainer.config,
+            bounds=None if is_last else 0,
+            is_stopped=lambda: trainer.stop.is_asked,
+            watch=tally.watch if is_last else lambda scored: None,
+            label=f"Evaluating {split}",
+        )
+        if is_last:
+            body = tally.add_up(trainer.ranks).body()
+            if trainer.ranks.is_first:
+                checkpoint.write_json(trainer.folder.path / "analysis.json", checkpoint.finite(body))
+    return found
+
+
 def _finish(trainer: Trainer, data: Data, peak: Peak, record: dict[str, Any]) -> None:
     """The best weights, what they reach, result.json."""
     folder, config, state = trainer.folder, trainer.config, trainer.state
@@ -311,20 +347,7 @@ def _finish(trainer: Trainer, data: Data, peak: Peak, record: dict[str, Any]) ->
     else:
         given = state.prediction_tensors(), {"position": state.facts()}, state.share(), trainer.ranks
         checkpoint.save(folder.checkpoints, BEST, *given)
-    found = {}
-    for split in ("valid", "test"):
-        loader = data.loader(split, device_of(state.model))
-        if loader is not None:
-            bounds = None if split == "test" or "test" not in data.store else 0
-            found[split] = evaluate(
-                state.model,
-                state.means,
-                loader,
-                config,
-                bounds=bounds,
-                is_stopped=lambda: trainer.stop.is_asked,
-                label=f"Evaluating {split}",
-            )
+    found = _look(trainer, data)
     trainer.save()
     position = state.position
     result: dict[str, Any] = {

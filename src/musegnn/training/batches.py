@@ -17,6 +17,7 @@ from musegnn.errors import InputError
 from musegnn.extras import has_triton
 from musegnn.features.homes import Features
 from musegnn.graph import Graph
+from musegnn.graph.relation import codes_of
 from musegnn.ranks import ALONE, Ranks
 from musegnn.sampling.record import Sample
 from musegnn.sampling.sample_store import StoredSamples
@@ -78,6 +79,7 @@ class Loader:
         device: torch.device | None = None,
         features: Features | None = None,
         counts_once: bool = False,
+        relations: bool = False,
         fresh: Callable[[int], Samples] | None = None,
     ) -> None:
         if graph.features is None:
@@ -88,6 +90,8 @@ class Loader:
         self.features = features or Features(graph.features, "mapped", self.device)
         self.counts_once = counts_once
         """Whether a seed that an earlier sample had is left out of the targets: for samplers that repeat."""
+        self.relations = relations
+        """Whether samples tell the relation of each entry."""
         self.fresh = fresh
         """The samples of an epoch, where each epoch has its own."""
         self.waited = 0.0
@@ -152,6 +156,7 @@ class Loader:
             indices=self._copy(stored.indices),
             num_seeds=stored.num_seeds,
             bounds=np.array(stored.bounds),
+            relation=self._relation(stored) if self.relations else None,
         )
         split = self.samples.split if isinstance(self.samples, StoredSamples) else None
         targets = _targets(self.targets, sample.seeds)
@@ -164,6 +169,9 @@ class Loader:
             targets=targets.pin_memory() if is_cuda else targets,
             resident=prepared(sample).pin_memory() if is_cuda and has_triton() else None,
         )
+
+    def _relation(self, sample: Sample) -> np.ndarray | None:
+        return codes_of(self.graph, np.asarray(sample.node_ids), sample.indptr, sample.indices)
 
     def _copy(self, array: np.ndarray) -> np.ndarray:
         """In memory that a GPU reads by itself, if there is one."""

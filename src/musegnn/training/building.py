@@ -1,12 +1,14 @@
 """A model and its features from their settings, and the settings of a model."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from musegnn.baselines.catalog import make
+from musegnn.baselines.contract import AnyModel, Baseline, Shape
 from musegnn.errors import InputError
 from musegnn.features.homes import Features, open_features
 from musegnn.graph import Graph
@@ -18,12 +20,19 @@ from musegnn.unfolding import Energy
 from musegnn.unfolding.penalty import PENALTIES
 
 
-def build_model(config: Config, in_dim: int, out_dim: int) -> MuseGNN:
-    """The model of a config; its weights are a function of the seed."""
-    energy = Energy(**asdict(config.energy))
+def build_model(config: Config, in_dim: int, out_dim: int, graph: Graph | None = None) -> AnyModel:
+    """The model of a config; its weights are a function of the seed. A peer needs the graph."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.training.seed)
-        return MuseGNN(in_dim, out_dim, energy=energy, **asdict(config.model))
+        if config.is_baseline:
+            assert graph is not None
+            return make(config.baseline.architecture, graph, out_dim, _shape(config))
+        return MuseGNN(in_dim, out_dim, energy=Energy(**asdict(config.energy)), **asdict(config.model))
+
+
+def _shape(config: Config) -> Shape:
+    settings = asdict(config.model) | asdict(config.baseline)
+    return Shape(**{part.name: settings[part.name] for part in fields(Shape)})
 
 
 def build_features(
@@ -47,8 +56,12 @@ def build_features(
     )
 
 
-def describe_model(model: MuseGNN, config: Config) -> tuple[Config, dict[str, int] | None]:
+def describe_model(model: AnyModel, config: Config) -> tuple[Config, dict[str, int] | None]:
     """The config with the settings of this model, and its sizes; None if no config can say what it is."""
+    if isinstance(model, Baseline):
+        given = {**asdict(model.shape), "architecture": model.architecture}
+        return config.with_settings(given), {"in_dim": model.in_dim, "out_dim": model.out_dim}
+    config = replace(config, baseline=replace(config.baseline, architecture="MuseGNN"))
     energy, f, g = model.energy, model.f, model.g
     if type(model) is not MuseGNN or type(energy) is not Energy or energy.learned():
         return config, None
@@ -78,14 +91,16 @@ def describe_model(model: MuseGNN, config: Config) -> tuple[Config, dict[str, in
         ),
     )
     sizes = {"in_dim": f.widths[0], "out_dim": g.widths[-1]}
-    twin = build_model(described, **sizes)
+    twin = build_model(described, sizes["in_dim"], sizes["out_dim"])
     same = str(twin) == str(model) and g.normalize is False and _shapes(twin) == _shapes(model)
     return (described, sizes) if same else (config, None)
 
 
 @torch.no_grad()
-def probe(model: MuseGNN, row: Float[Tensor, "1 in_dim"]) -> tuple[int, int]:
+def probe(model: AnyModel, row: Float[Tensor, "1 in_dim"]) -> tuple[int, int]:
     """d and the number of outputs of any model, seen on the features of one node."""
+    if isinstance(model, Baseline):
+        return model.shape.hidden, model.out_dim
     was_training = model.training
     model.eval()
     try:
@@ -106,5 +121,5 @@ def _dropout(mlp: MLP) -> float:
     return max((float(part.p) for part in mlp.layers if isinstance(part, Dropout)), default=0.0)
 
 
-def _shapes(model: MuseGNN) -> dict[str, Any]:
+def _shapes(model: AnyModel) -> dict[str, Any]:
     return {name: tuple(part.shape) for name, part in model.state_dict().items()}

@@ -27,6 +27,10 @@ def _setting(default: Any, about: str, *, low: float = -math.inf, high: float = 
     return field(default=default, metadata=metadata)
 
 
+Architecture = Literal[
+    "MuseGNN", "GCN", "SAGE", "GAT", "MLP", "SGC", "SIGN", "APPNP", "LabelPropagation", "LazyGNN", "USP",
+    "SGFormer",
+]  # fmt: skip
 _ABOVE_ZERO = math.ulp(0.0)
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 _LARGEST_WHOLE = 2**63 - 1
@@ -79,6 +83,24 @@ class ModelConfig:
     embedding_dropout: float = _setting(0.0, "of Y, before g", low=0, high=_BELOW_ONE)
     skip: bool = _setting(False, "one Linear past f, and one past g")
     normalize: bool = _setting(False, "divide each row of the features by the sum of its absolute values")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineConfig:
+    """A peer in the place of MuseGNN (docs/baselines.md), of which it takes the width, layers and dropout."""
+
+    architecture: Architecture = _setting("MuseGNN", "or a peer (docs/baselines.md)")
+    norm: Literal["none", "layer", "batch"] = _setting("none", "behind each convolution")
+    residual: bool = _setting(False, "past each convolution")
+    heads: int = _setting(4, "of GAT", low=1)
+    history: Literal["none", "gas", "graphfm", "freshgnn"] = _setting(
+        "none", "embeddings of earlier steps in place of neighbors outside of a sample"
+    )
+    momentum: float = _setting(
+        0.5, "of GraphFM and LazyGNN; the share of FreshGNN's cache, of USP's edges", low=0, high=1
+    )
+    restart: float = _setting(0.1, "probability, of APPNP, LazyGNN and LabelPropagation", low=0, high=1)
+    correct_and_smooth: bool = _setting(False, "predictions by those of neighbors, behind MLP, SGC or SIGN")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +161,7 @@ class Config:
     sampling: SamplingConfig = SamplingConfig()
     energy: EnergyConfig = EnergyConfig()
     model: ModelConfig = ModelConfig()
+    baseline: BaselineConfig = BaselineConfig()
     means: MeansConfig = MeansConfig()
     training: TrainingConfig = TrainingConfig()
     expected: dict[str, Any] = field(default_factory=dict)
@@ -158,9 +181,19 @@ class Config:
             raise InputError("class_weights=true belongs to loss='cross_entropy'; got 'bce'. Leave it out.")
 
     @property
+    def is_baseline(self) -> bool:
+        """Whether it is a peer that is trained."""
+        return self.baseline.architecture != "MuseGNN"
+
+    @property
+    def has_means(self) -> bool:
+        """Whether there is an M."""
+        return self.energy.gamma != 0 and not self.is_baseline
+
+    @property
     def has_mapped_means(self) -> bool:
         """Whether M lies in files."""
-        return self.energy.gamma != 0 and self.means.means_home == "disk"
+        return self.has_means and self.means.means_home == "disk"
 
     def with_settings(self, settings: dict[str, Any]) -> "Config":
         """With some settings changed, by name; an unknown one is answered with the nearest."""
@@ -246,6 +279,7 @@ TABLES: dict[str, type[Any]] = {
     "sampling": SamplingConfig,
     "energy": EnergyConfig,
     "model": ModelConfig,
+    "baseline": BaselineConfig,
     "means": MeansConfig,
     "training": TrainingConfig,
 }

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from musegnn.baselines.contract import AnyModel, Baseline
 from musegnn.errors import InputError
 from musegnn.means import MeanEmbeddings
 from musegnn.means.sharded import Means
@@ -16,7 +17,16 @@ from musegnn.progress import progress
 from musegnn.ranks import ALONE, Ranks, current
 from musegnn.training.batches import Batch, Loader
 from musegnn.training.config import Config
-from musegnn.training.forward import Asked, classify, device_of, embed, gather_means, traced, update_means
+from musegnn.training.forward import (
+    Asked,
+    answer,
+    classify,
+    device_of,
+    embed,
+    gather_means,
+    traced,
+    update_means,
+)
 from musegnn.training.metrics import ScoreBook
 from musegnn.unfolding.penalty import Rows
 
@@ -41,14 +51,15 @@ class Scored:
 
     batch: Batch
     asked: Asked
-    Y: Rows
+    Y: Rows | None
+    """Of all nodes; None of a peer."""
     logits: Tensor
     error_bound: float | None
     energies: list[float]
 
 
 def score(
-    model: MuseGNN,
+    model: AnyModel,
     means: Means | None,
     loader: Loader,
     config: Config,
@@ -66,14 +77,14 @@ def score(
     for first in range(0, len(order), ranks.size):
         number, batch = first + ranks.rank, next(batches, None)
         # The curve of the first sample; of the others the last step, which is all that a bound takes.
-        traced_steps = model.steps if number == 0 else 1
+        traced_steps = model.steps if number == 0 and isinstance(model, MuseGNN) else 1
         is_traced = bounds is None or number < bounds
         yield score_batch(model, means, batch, config, traced_steps if is_traced else None)
 
 
 @torch.no_grad()
 def score_batch(
-    model: MuseGNN, means: Means | None, batch: Batch | None, config: Config, traced_steps: int | None
+    model: AnyModel, means: Means | None, batch: Batch | None, config: Config, traced_steps: int | None
 ) -> Scored | None:
     """One batch; with energies and a bound of its last steps unless that is None."""
     model.eval()
@@ -81,6 +92,8 @@ def score_batch(
     asked = gather_means(means, batch, config.means.unseen, device_of(model))
     if batch is None:
         return None
+    if isinstance(model, Baseline):
+        return Scored(batch, asked, None, answer(model, batch, precision=precision).cpu(), None, [])
     if traced_steps is None:
         Y, bound, energies = embed(model, batch, asked.mu, asked.seen, precision=precision), None, []
     else:
@@ -92,7 +105,7 @@ def score_batch(
 
 
 def evaluate(
-    model: MuseGNN,
+    model: AnyModel,
     means: Means | None,
     loader: Loader,
     config: Config,
@@ -101,16 +114,22 @@ def evaluate(
     loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     update: bool = False,
     is_stopped: Callable[[], bool] = lambda: False,
+    watch: Callable[[Scored], None] = lambda scored: None,
     label: str = "Evaluating",
 ) -> Evaluation:
-    """Metrics over all seeds of a loader, on every rank. `update` moves M as well, as the authors' code."""
+    """Metrics over all seeds of a loader, on every rank. `update` moves M as well, as the authors' code.
+
+    `watch` is told of each batch of this rank.
+    """
     book, ranks = ScoreBook(("accuracy", "macro_f1", config.training.metric)), current()
     if update and not ranks.is_alone:
         raise InputError(f"update_means=true needs one process, got {ranks.size} ranks. Leave M alone.")
     largest, energies, losses = math.nan, list[float](), list[float]()
     with progress(label, len(loader), unit="samples") as advance:
         for found in score(model, means, loader, config, bounds=bounds, ranks=ranks):
-            if update and isinstance(means, MeanEmbeddings) and found is not None:
+            if found is not None:
+                watch(found)
+            if update and isinstance(means, MeanEmbeddings) and found is not None and found.Y is not None:
                 update_means(means, found.asked, found.Y)
             told = [_told(found, is_stopped())] if ranks.is_alone else _tell(found, is_stopped(), ranks)
             for one in told:

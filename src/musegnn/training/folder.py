@@ -28,6 +28,7 @@ _OURS = {
     "run.json",
     "events.jsonl",
     "checkpoint",
+    "analysis.json",
     "result.json",
     "means",
     "report.html",

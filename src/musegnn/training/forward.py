@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from musegnn.baselines.contract import AnyModel, Baseline
 from musegnn.means.embeddings import Ids
 from musegnn.means.sharded import Means, Movable, Note, Request, ShardedMeans
 from musegnn.models import MuseGNN
@@ -114,11 +115,23 @@ def classify(model: MuseGNN, Y: Rows, *, precision: str = "float32") -> Float[Te
     return logits.float()
 
 
+def answer(model: Baseline, batch: Batch, *, precision: str) -> Float[Tensor, "seeds out_dim"]:
+    """A peer's logits of the seeds."""
+    with cast(precision, batch.features.device):
+        logits: Tensor = model(batch.sample, batch.features)
+    return logits.float()
+
+
 def cast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """Autocast to bfloat16, or nothing."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
-def device_of(model: MuseGNN) -> torch.device:
+def uses_relations(model: AnyModel) -> bool:
+    """Whether samples must tell the relation of each entry."""
+    return isinstance(model, MuseGNN) and model.energy.uses_relations
+
+
+def device_of(model: AnyModel) -> torch.device:
     """Where the model is."""
     return next((part.device for part in model.parameters()), torch.device("cpu"))

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from musegnn.baselines.contract import AnyModel, Baseline
 from musegnn.errors import DivergenceError
 from musegnn.means.sharded import ShardedMeans
 from musegnn.means.undo import UndoLog
 from musegnn.memory import anonymous_memory
-from musegnn.models import MuseGNN
 from musegnn.progress import progress
 from musegnn.ranks import ALONE, Ranks
 from musegnn.store import file_errors
@@ -29,6 +29,7 @@ from musegnn.training.evaluation import Evaluation, evaluate
 from musegnn.training.folder import RunFolder
 from musegnn.training.forward import (
     Asked,
+    answer,
     classify,
     device_of,
     embed_seeds,
@@ -186,11 +187,16 @@ class Trainer:
         if batch is None:
             nothing = torch.stack([part.sum() for part in state.model.parameters()])
             return _Passed(None, asked, 0 * nothing.sum(), None, None)
-        Z = transform(state.model, batch, precision=settings.precision)
-        self._mark("f")
-        seeds, Y = embed_seeds(state.model, batch, Z, asked.mu, asked.seen, keeps_all=state.means is not None)
-        self._mark("descent")
-        logits = classify(state.model, seeds, precision=settings.precision)
+        Y = None
+        if isinstance(state.model, Baseline):
+            logits = answer(state.model, batch, precision=settings.precision)
+        else:
+            Z = transform(state.model, batch, precision=settings.precision)
+            self._mark("f")
+            keeps = {"keeps_all": state.means is not None}
+            seeds, Y = embed_seeds(state.model, batch, Z, asked.mu, asked.seen, **keeps)
+            self._mark("descent")
+            logits = classify(state.model, seeds, precision=settings.precision)
         loss = self.loss(logits, batch.targets, total)
         self._mark("g")
         return _Passed(batch, asked, loss, logits.detach(), Y)
@@ -367,7 +373,9 @@ class _Passed(NamedTuple):
 class _Replica(nn.Module):
     """From a batch to its loss, as one module: what the ranks do with gradients hangs on such a one."""
 
-    def __init__(self, model: MuseGNN, work: Callable[[Batch | None, Asked, Tensor | None], _Passed]) -> None:
+    def __init__(
+        self, model: AnyModel, work: Callable[[Batch | None, Asked, Tensor | None], _Passed]
+    ) -> None:
         super().__init__()
         self.model, self.work = model, work
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from musegnn.baselines.contract import AnyModel
 from musegnn.errors import StoreError
 from musegnn.means import MeanEmbeddings
 from musegnn.means.sharded import MappedShares, Means, Movable, ShardedMeans, copy_share
-from musegnn.models import MuseGNN
 from musegnn.ranks import ALONE
 from musegnn.training.checkpoint import Loaded, load_share
 
@@ -59,7 +59,7 @@ class Position:
 class State:
     """Weights, optimizer, M, and the position. Random numbers are a function of the seed and the step."""
 
-    model: MuseGNN
+    model: AnyModel
     optimizer: torch.optim.Optimizer
     means: Movable | None
     position: Position
@@ -95,7 +95,7 @@ class State:
 
 
 @torch.no_grad()
-def load_prediction(model: MuseGNN, means: Means | None, saved: Loaded) -> None:
+def load_prediction(model: AnyModel, means: Means | None, saved: Loaded) -> None:
     """Weights, and means that lie in memory, of whatever number of ranks."""
     prefix, tensors = "model.", saved.tensors
     weights = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}

@@ -120,8 +120,11 @@ class AbstractEnergy(nn.Module, ABC):
     """An energy with all its settings, for any subgraph. Learned ones are its parameters."""
 
     penalty: Penalty
-    uses_relations = False
-    """Whether samples must tell the relation of each entry (`Sample.relation`)."""
+
+    @property
+    def uses_relations(self) -> bool:
+        """Whether samples must tell the relation of each entry (`Sample.relation`)."""
+        return False
 
     @abstractmethod
     def on(

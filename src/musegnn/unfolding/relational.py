@@ -43,21 +43,20 @@ class TypedEnergy(AbstractEnergy):
 
     Args:
         dim: d.
-        num_relations: R, of the graph.
+        num_relations: R, of the graph; 0 where it has none: then there is one, each edge of it both ways.
         lambda_: Where each lambda_r begins.
         gamma: Weight of the means.
         prox: The penalty zeta.
         rank: Of H_r = diag(h_r) + U_r V_r'; None: any d x d matrix, 0: diagonal.
     """
 
-    uses_relations = True
     ways = 1
     """How often a relation counts: 2 if also against its direction, with a matrix of its own."""
 
     def __init__(
         self,
         dim: int,
-        num_relations: int = 1,
+        num_relations: int = 0,
         lambda_: float = 1.0,
         gamma: float = 0.0,
         prox: str | Penalty = "relu",
@@ -65,16 +64,21 @@ class TypedEnergy(AbstractEnergy):
         rank: int | None = None,
     ) -> None:
         super().__init__()
-        if lambda_ <= 0 or gamma < 0 or num_relations < 1:
+        if lambda_ <= 0 or gamma < 0 or num_relations < 0:
             raise InputError(
-                "lambda_ must be above 0, gamma 0 or more, num_relations 1 or more; "
+                "lambda_ must be above 0, gamma and num_relations 0 or more; "
                 f"got {lambda_}, {gamma} and {num_relations}."
             )
         self.gamma, self.num_relations = float(gamma), num_relations
         self.penalty = penalty_of(prox)
-        count = self.ways * num_relations
+        count = self.ways * max(1, num_relations)
         self.mixings = nn.ModuleList(Mixing(dim, rank) for _ in range(count))
         self.raw_lambda = nn.Parameter(torch.full((count,), lambda_ + log(-expm1(-lambda_))))
+
+    @property
+    def uses_relations(self) -> bool:
+        """Whether samples must tell the relation of each entry."""
+        return self.num_relations > 0
 
     @property
     def lambdas(self) -> Float[Tensor, " terms"]:
@@ -180,7 +184,7 @@ class Predictive(TypedEnergy):
     def __init__(
         self,
         dim: int,
-        num_relations: int = 1,
+        num_relations: int = 0,
         lambda_: float = 1.0,
         gamma: float = 0.0,
         prox: str | Penalty = "relu",
@@ -237,7 +241,7 @@ class Relational(TypedEnergy):
     def __init__(
         self,
         dim: int,
-        num_relations: int = 1,
+        num_relations: int = 0,
         lambda_: float = 1.0,
         gamma: float = 0.0,
         prox: str | Penalty = "relu",

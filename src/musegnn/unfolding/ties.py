@@ -40,27 +40,32 @@ class Tie(NamedTuple):
         return Tie(self.At, self.A)
 
 
-_ties: "WeakKeyDictionary[Sample, list[Tie]]" = WeakKeyDictionary()
+_ties: "WeakKeyDictionary[Sample, dict[int, list[Tie]]]" = WeakKeyDictionary()
 
 
 def ties(sample: Sample, num_relations: int) -> list[Tie]:
-    """The relations of a subgraph. Where nobody told them, there is one, each edge of it both ways."""
-    if sample not in _ties:
-        _ties[sample] = _split(sample, num_relations)
-    found = _ties[sample]
-    if len(found) != num_relations:
-        raise InputError(
-            f"The energy has {num_relations} relations, but the subgraph has {len(found)}. "
-            "Make the energy with as many as the graph has."
-        )
-    return found
+    """The relations of a subgraph; of 0 there is one all the same, each edge of it both ways."""
+    found = _ties.setdefault(sample, {})
+    if num_relations not in found:
+        found[num_relations] = _split(sample, num_relations)
+    return found[num_relations]
 
 
 def _split(sample: Sample, num_relations: int) -> list[Tie]:
-    codes = sample.relation
-    if codes is None:
+    if not num_relations:
         whole = Csr(sample.indptr, sample.indices)
         return [Tie(whole, whole)]
+    codes = sample.relation
+    if codes is None:
+        raise InputError(
+            f"The energy has {num_relations} relations, but this subgraph does not tell them. Take a graph "
+            "with relations, whole or through musegnn.train, or an energy with num_relations=0."
+        )
+    if len(codes) and int(codes.max()) >> 2 * num_relations:
+        raise InputError(
+            f"The energy has {num_relations} relations, but the subgraph has more. "
+            "Make the energy with as many as the graph has."
+        )
     rows = np.repeat(np.arange(sample.num_nodes), np.diff(sample.indptr))
 
     def part(relation: int, *, reverse: bool) -> Csr:

@@ -1,0 +1,65 @@
+"""What a peer is: a model that the same loop trains on the same samples."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from musegnn.graph import Graph
+from musegnn.models import MuseGNN
+from musegnn.sampling.record import Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a config says of a baseline; none of them heeds all of it."""
+
+    hidden: int
+    layers: int
+    steps: int
+    dropout: float
+    input_dropout: float
+    normalize: bool
+    norm: Literal["none", "layer", "batch"]
+    residual: bool
+    heads: int
+    history: Literal["none", "gas", "graphfm", "freshgnn"]
+    momentum: float
+    restart: float
+    correct_and_smooth: bool
+
+
+class Baseline(nn.Module, ABC):
+    """Logits of a sample's seeds.
+
+    A baseline sees the whole graph when it is made, and one sample at a time from then on. What it remembers
+    from step to step are buffers, so that a checkpoint holds them; what follows from the graph is made anew.
+    """
+
+    def __init__(self, graph: Graph, out_dim: int, shape: Shape) -> None:
+        super().__init__()
+        assert graph.features is not None
+        self.graph, self.shape = graph, shape
+        self.in_dim, self.out_dim = int(graph.features.shape[1]), out_dim
+
+    @property
+    def architecture(self) -> str:
+        """Its name in a config."""
+        return type(self).__name__
+
+    @abstractmethod
+    def forward(
+        self, sample: Sample, features: Float[Tensor, "nodes in_dim"]
+    ) -> Float[Tensor, "seeds out_dim"]:
+        """The seeds are the first rows."""
+
+
+AnyModel = MuseGNN | Baseline
+
+
+def edges(sample: Sample, device: torch.device) -> Int64[Tensor, "2 entries"]:
+    """Both directions of each edge, without loops, as PyG takes them."""
+    return torch.from_numpy(sample.edge_index()).to(device)

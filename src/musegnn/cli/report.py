@@ -1,0 +1,34 @@
+"""`muse report`: the page of a run, or of several side by side."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from musegnn.cli import show
+from musegnn.errors import InputError
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are compared on one page.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Of a comparison; comparison.html if not given.")
+    ] = None,
+) -> None:
+    """Write report.html into a run folder, or compare several runs: one file, which needs no network.
+
+    `muse train` has written it already; after an update, this writes it anew. Examples:
+    `muse report runs/debian`, `muse report runs/debian runs/debian-2 --out both.html`.
+    """
+    from musegnn.reports.compare import write_comparison
+    from musegnn.reports.page import write_report
+
+    if len(runs) > 1:
+        page = write_comparison(runs, out or Path("comparison.html"))
+    elif out is None:
+        page = write_report(runs[0])
+    else:
+        raise InputError(
+            f"--out belongs to a comparison; that of {runs[0]} lies in it, report.html. Leave --out out."
+        )
+    show.line("report", f"{page} (open it in a browser)")

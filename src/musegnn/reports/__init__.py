@@ -1,0 +1,1 @@
+"""Pages about runs: what a run folder says, as one file for a browser."""

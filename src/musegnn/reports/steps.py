@@ -1,0 +1,36 @@
+"""The energy step by step, term by term, with the bound of what is left to go."""
+
+from typing import Any
+
+import torch
+
+from musegnn.models import MuseGNN
+from musegnn.training.batches import Batch
+from musegnn.training.forward import Asked, transform
+from musegnn.unfolding import unfold
+
+
+@torch.no_grad()
+def steps_of(model: MuseGNN, batch: Batch, asked: Asked, precision: str = "float32") -> dict[str, Any]:
+    """Of Y^0, ..., Y^K on one sample: the terms of E(Y^k) in float64, and a bound of |Y^k - Y*| / |Y^k|.
+
+    A term is infinite where Y^0 violates the penalty; there is no bound before the first step.
+    """
+    model.eval()
+    Y = Z = transform(model, batch, precision=precision).float()
+    mu, seen, exact = asked.mu, asked.seen, Z.double()
+    known = {"mu": None if mu is None else mu.to(Z.device).double(), "seen": seen}
+    problem = model.energy.problem(exact, batch.sample, alpha=model.alpha, **known)
+    terms, bounds = [problem.terms(exact, exact)], list[float]()
+    for _ in range(model.steps):
+        start = Y.double()
+        Y = unfold(Z, batch.sample, model.energy, 1, model.alpha, mu, init=Y, seen=seen)
+        size = max(float(Y.norm()), 1e-30)
+        bounds.append(float(problem.error_bound(Y.double(), exact, start)) / size)
+        # Rounding may have put an entry past the edge of a constraint, by less than it can be blamed for.
+        terms.append(problem.terms(problem.penalty.prox(Y.double(), 0.0), exact))
+    return {
+        "nodes": len(Z),
+        "terms": {name: [float(one[name]) for one in terms] for name in terms[0]},
+        "error_bounds": bounds,
+    }

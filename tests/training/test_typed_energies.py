@@ -1,0 +1,56 @@
+"""Energies that ask for relations, in a run: samples tell them, a run is resumed and evaluated with them."""
+
+import numpy as np
+import pytest
+import small_runs
+import torch
+
+import musegnn
+from musegnn import Predictive, Relational
+from musegnn.training.batches import Loader
+
+KINDS = {"predictive": Predictive, "relational": Relational}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """That of the small runs, each edge in one of two relations."""
+    rng, plain = np.random.default_rng(0), small_runs.graph()
+    return musegnn.Graph.from_edges(
+        rng.integers(0, small_runs.NUM_NODES, (2, 3 * small_runs.NUM_NODES)),
+        num_nodes=small_runs.NUM_NODES, features=plain.features, labels=plain.labels, split=plain.split,
+        relation=rng.integers(0, 2, 3 * small_runs.NUM_NODES), relation_names=["uses", "builds"],
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(graph, tmp_path_factory):
+    return small_runs.store(tmp_path_factory.mktemp("typed") / "s", graph)
+
+
+def model(kind, seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return small_runs.model(energy=KINDS[kind](small_runs.HIDDEN, 2, gamma=0.3, rank=2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_matrices_are_learned_and_a_run_is_loaded_again(kind, graph, store, tmp_path):
+    before = {name: part.clone() for name, part in model(kind).energy.named_parameters()}
+    run = musegnn.train(graph, store, model(kind), tmp_path / "run", epochs=2)
+    after = dict(run.model.energy.named_parameters())
+    assert set(before) == set(after)
+    assert all(not torch.equal(before[name], after[name]) for name in before)
+    again = musegnn.load_run(tmp_path / "run", graph=graph, model=model(kind, seed=1))
+    found = again.evaluate("test")["test"]
+    assert found.metrics["accuracy"] == run.test_accuracy
+    assert 0 < found.error_bound < np.inf
+    falling = np.diff(found.energies[1:])
+    assert (falling <= 1e-6 * np.abs(found.energies[2:])).all()
+    assert np.isfinite(again.predict([1, 5]).error_bounds).all()
+
+
+def test_samples_tell_relations_where_they_are_asked_to(graph, store):
+    for relations in (True, False):
+        loader = Loader(store["train"], graph, graph.labels, relations=relations)
+        assert [batch.sample.relation is not None for batch in loader.batches([0, 1])] == [relations] * 2
