@@ -1,0 +1,178 @@
+"""An explanation: the shares of a node's logits, and how they are told."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float64, Int64, Integer
+
+Kind = Literal["own", "neighbor", "own mean", "mean", "bias", "penalty"]
+Hops = Int64[np.ndarray, " nodes"]
+PerClass = Float64[np.ndarray, " classes"]
+NodesPerClass = Float64[np.ndarray, "nodes classes"]
+
+
+class Part(NamedTuple):
+    """One summand of the margin."""
+
+    kind: Kind
+    node: int | None
+    """Whose base prediction or mean; None of what belongs to no node."""
+    hop: int | None
+    share: float
+    percent: float = 0.0
+    """Of the sum of all absolute values, with the sign of the share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """logits = shares, summed over the nodes, + means, likewise, + bias + rest."""
+
+    node: int
+    predicted: int
+    runner_up: int | None
+    """The class that the margin is over; None of a model with one logit."""
+    logits: PerClass
+    nodes: Integer[np.ndarray, " nodes"]
+    """Of the sample, by their ids in the graph."""
+    hops: Hops
+    """Edges of the sample from the node; -1 if no path leads there."""
+    shares: NodesPerClass
+    """Of each node's base prediction Z_j."""
+    means: NodesPerClass
+    """Of each node's mean mu_j."""
+    bias: PerClass
+    """g's constant."""
+    rest: PerClass
+    """The constant that a penalty such as L1 or a box leaves; with ReLU or none, rounding."""
+    error_bound: float
+    """At least |Y - Y*|_F of the sample; inf if there were no steps."""
+    node_name: Callable[[int], str] = str
+    class_name: Callable[[int], str] = str
+
+    @property
+    def margin(self) -> float:
+        """By how much the predicted class is ahead."""
+        return float(self.of_margin(self.logits))
+
+    def of_margin(self, values: np.ndarray) -> np.ndarray:
+        """From values by class to their differences, predicted less runner-up."""
+        first = values[..., self.predicted]
+        return np.asarray(first if self.runner_up is None else first - values[..., self.runner_up])
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """The margin's summands, the largest first; a penalty's only if it is more than rounding."""
+        found = list(self._summands())
+        total = sum(abs(part.share) for part in found) or 1.0
+        parts = [part._replace(percent=100 * part.share / total) for part in found]
+        return sorted(parts, key=lambda part: -abs(part.share))
+
+    def _summands(self) -> Iterator[Part]:
+        kinds: tuple[tuple[NodesPerClass, Kind, Kind], ...] = (
+            (self.shares, "own", "neighbor"),
+            (self.means, "own mean", "mean"),
+        )
+        for values, own, other in kinds:
+            shares = self.of_margin(values)
+            for i in np.flatnonzero(shares):
+                node = int(self.nodes[i])
+                kind = own if node == self.node else other
+                yield Part(kind, node, int(self.hops[i]), float(shares[i]))
+        yield Part("bias", None, None, float(self.of_margin(self.bias)))
+        rest = float(self.of_margin(self.rest))
+        if abs(rest) > 1e-4 * (np.abs(self.shares).sum() + np.abs(self.means).sum()):
+            yield Part("penalty", None, None, rest)
+
+    @property
+    def influence(self) -> Float64[np.ndarray, " nodes"]:
+        """How much each node's base prediction moves the probabilities p, whichever way: Var_p(share)^1/2.
+
+        Without a share s, p becomes p' ~ p exp(-s), and KL(p | p') = Var_p(s) / 2 up to the third order.
+        """
+        p = np.exp(self.logits - self.logits.max())
+        p /= p.sum()
+        centered = self.shares - (self.shares @ p)[:, None]
+        spread: np.ndarray = np.sqrt(np.square(centered) @ p)
+        return spread
+
+    def by_hop(self) -> dict[int, float]:
+        """Percent of the margin that comes from each distance, base predictions and means together."""
+        found: dict[int, float] = {}
+        for part in self.parts:
+            if part.hop is not None:
+                found[part.hop] = found.get(part.hop, 0.0) + part.percent
+        return dict(sorted(found.items()))
+
+    def label(self, part: Part) -> str:
+        """What a person calls it."""
+        if part.kind in ("own", "own mean"):
+            return {"own": "own features", "own mean": "own mean"}[part.kind]
+        if part.node is None:
+            return part.kind
+        return ("mean of " if part.kind == "mean" else "") + self.node_name(part.node)
+
+    def sentence(self, top: int = 4) -> str:
+        """curl is `web` (margin 2.1 over `net`): 31 % own features, 22 % libcurl4, ..."""
+        over = "" if self.runner_up is None else f" over `{self.class_name(self.runner_up)}`"
+        said = [f"{part.percent:.0f} % {self.label(part)}" for part in self.parts[:top]]
+        others = self.parts[top:]
+        if others:
+            said.append(f"{sum(part.percent for part in others):.0f} % from {_others(len(others))}")
+        name, class_name = self.node_name(self.node), self.class_name(self.predicted)
+        return f"{name} is `{class_name}` (margin {self.margin:.2g}{over}): {', '.join(said)}."
+
+    def table(self, top: int = 10) -> str:
+        """The largest shares of the margin, as lines of text that add up to it."""
+        others = self.parts[top:]
+        rows = [(self.label(part), _hop(part.hop), part.share, part.percent) for part in self.parts[:top]]
+        if others:
+            sums = sum(part.share for part in others), sum(part.percent for part in others)
+            rows.append((_others(len(others)), "", *sums))
+        width = max(len("sum = margin"), *(len(label) for label, *_ in rows))
+        lines = [f"{'share of':<{width}}  hop    margin  percent"]
+        lines += [f"{a:<{width}}  {hop:>3}  {b:>+8.3f}  {c:>+6.1f} %" for a, hop, b, c in rows]
+        lines.append(f"{'sum = margin':<{width}}       {sum(row[2] for row in rows):>+8.3f}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as JSON has it; nodes whose shares are all 0 are left out."""
+        counts = (self.shares != 0).any(axis=1) | (self.means != 0).any(axis=1)
+        margins, means = self.of_margin(self.shares), self.of_margin(self.means)
+        return {
+            "node": self.node,
+            "name": self.node_name(self.node),
+            "predicted": self.predicted,
+            "predicted_name": self.class_name(self.predicted),
+            "runner_up": self.runner_up,
+            "runner_up_name": None if self.runner_up is None else self.class_name(self.runner_up),
+            "margin": self.margin,
+            "logits": self.logits.tolist(),
+            "bias": self.bias.tolist(),
+            "penalty": self.rest.tolist(),
+            "error_bound": self.error_bound if np.isfinite(self.error_bound) else None,
+            "sentence": self.sentence(),
+            "parts": [part._asdict() | {"label": self.label(part)} for part in self.parts],
+            "nodes": [
+                {
+                    "node": int(self.nodes[i]),
+                    "name": self.node_name(int(self.nodes[i])),
+                    "hop": int(self.hops[i]),
+                    "margin": float(margins[i]),
+                    "mean_margin": float(means[i]),
+                    "logits": self.shares[i].tolist(),
+                    "mean_logits": self.means[i].tolist(),
+                }
+                for i in np.flatnonzero(counts)
+            ],
+        }
+
+
+def _hop(hop: int | None) -> str:
+    return "" if hop is None else str(hop)
+
+
+def _others(count: int) -> str:
+    return "one other" if count == 1 else f"{count:,} others"
