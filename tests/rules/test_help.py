@@ -11,8 +11,8 @@ FOLDER = Path(__file__).parent / "help"
 
 
 COMMANDS = [
-    *("muse", "import", "sample", "pack", "train", "evaluate", "predict", "report", "bench"),
-    *("recipes", "info", "doctor"),
+    *("muse", "import", "sample", "pack", "train", "evaluate", "predict", "explain"),
+    *("report", "bench", "recipes", "info", "doctor"),
 ]
 
 

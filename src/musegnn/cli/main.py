@@ -14,7 +14,20 @@ from typing import Any, cast
 
 import typer
 
-from musegnn.cli import bench, doctor, evaluate, import_, info, pack, predict, recipes, report, sample, train
+from musegnn.cli import (
+    bench,
+    doctor,
+    evaluate,
+    explain,
+    import_,
+    info,
+    pack,
+    predict,
+    recipes,
+    report,
+    sample,
+    train,
+)
 from musegnn.errors import InputError, RankError
 from musegnn.memory import is_out_of_memory
 from musegnn.progress import show_progress
@@ -54,6 +67,7 @@ app.command("pack")(pack.pack)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
+app.command("explain")(explain.explain)
 app.command("report")(report.report)
 app.command("bench")(bench.bench)
 app.command("recipes")(recipes.recipes)

@@ -1,15 +1,16 @@
 """M of a run: where it lies, in how many shares, and how they change with the number of ranks."""
 
 from contextlib import nullcontext
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from musegnn.errors import StoreError
+from musegnn.errors import InputError, StoreError
 from musegnn.features.homes import fits
 from musegnn.means import MeanEmbeddings
-from musegnn.means.sharded import Movable, ShardedMeans, copy_share
+from musegnn.means.sharded import Means, Movable, ShardedMeans, copy_share
 from musegnn.means.undo import UndoLog
 from musegnn.ranks import Ranks, current
 from musegnn.training.config import Config
@@ -80,3 +81,21 @@ def share_out(
     for number, share in enumerate(shares):
         copy_share(own, (ranks.rank, ranks.size), share.M, share.count, (number, len(shares)))
     own.flush()
+
+
+def moving_copy(means: Means | None, how: str, run: Path) -> MeanEmbeddings:
+    """A copy of M that an evaluation may move."""
+    option = "update_means=True (--update-means)"
+    if how != "stored":
+        raise InputError(f"{option} is for stored samples, got how={how!r}. Leave one of the two out.")
+    if means is None:
+        raise InputError(f"{run} has no M, since gamma is 0. Leave {option} out.")
+    if not current().is_alone:
+        raise InputError(f"{option} is for one process, got {current().size} ranks. Leave it out.")
+    if isinstance(means.home, Path):
+        raise InputError(
+            f"M of {run} lies on disk (means_home=disk), and {option} needs a copy of it in memory. "
+            "Leave it out."
+        )
+    assert isinstance(means, MeanEmbeddings)
+    return deepcopy(means)

@@ -50,7 +50,7 @@ class Predictor:
 
     def num_batches(self, ids: Integer[np.ndarray, " ids"]) -> int:
         """Samples that these nodes take."""
-        return len(self._draws(ids))
+        return len(self.draws(ids))
 
     def batches(
         self, ids: Integer[np.ndarray, " ids"], numbers: list[int] | None = None, ranks: Ranks = ALONE
@@ -95,7 +95,7 @@ class Predictor:
         self, ids: np.ndarray, numbers: list[int] | None, bounds: int | None = None, ranks: Ranks = ALONE
     ) -> Iterator[tuple[Scored, np.ndarray] | None]:
         """Batches, each with the rows of its seeds that are answered in it; None at the end of a rank's."""
-        draws = self._draws(ids)
+        draws = self.draws(ids)
         model = self.run.model
         how = {"device": device_of(model), "relations": uses_relations(model)}
         loader = Loader(draws, self.graph, None, threads=self.threads, **how)  # type: ignore[arg-type]
@@ -117,7 +117,8 @@ class Predictor:
             )
             yield found, np.flatnonzero(is_here)
 
-    def _draws(self, ids: np.ndarray) -> Draws:
+    def draws(self, ids: Integer[np.ndarray, " ids"]) -> Draws:
+        """The samples around these nodes, which ascend."""
         drawing = self.run.drawing
         return Draws(self.graph, self.sampler, ids, batch_size=drawing.batch_size, seed=drawing.seed)
 

@@ -1,6 +1,5 @@
 """A run that is there: its settings, its result, its model."""
 
-from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from musegnn.baselines.contract import AnyModel
 from musegnn.errors import InputError, StoreError
+from musegnn.explaining import Explanation
 from musegnn.graph import Graph
 from musegnn.inference.full import Embeddings, embed_graph
 from musegnn.inference.tables import Predictions
@@ -27,7 +27,8 @@ from musegnn.runs.evaluation import (
     fresh_samples,
     splits_of,
 )
-from musegnn.runs.means import homes_of, make_means, mapped_means
+from musegnn.runs.explanation import Neighborhood, Node
+from musegnn.runs.means import homes_of, make_means, mapped_means, moving_copy
 from musegnn.runs.places import find, find_graph
 from musegnn.runs.prediction import AnyGraph, Predictor, joined, open_graph, places_of
 from musegnn.sampling import SampleStore
@@ -273,7 +274,9 @@ class Run:
             whole = self._whole_means("how='full' (--full)")
             given = self._unfolded("how='full' (--full)"), whole, self.graph, targets, list(splits)
             return evaluate_full(*given, self.config, beside)
-        model, means = self.model, self._moving_means(how) if update_means else self.means
+        model, means = self.model, self.means
+        if update_means:
+            means = moving_copy(means, how, self.folder.path)
         found = {}
         for split in splits:
             samples: Samples
@@ -311,23 +314,6 @@ class Run:
             )
         assert not isinstance(self.means, ShardedMeans)
         return self.means
-
-    def _moving_means(self, how: How) -> MeanEmbeddings:
-        """A copy of M that an evaluation may move."""
-        option = "update_means=True (--update-means)"
-        if how != "stored":
-            raise InputError(f"{option} is for stored samples, got how={how!r}. Leave one of the two out.")
-        if self.means is None:
-            raise InputError(f"{self.folder.path} has no M, since gamma is 0. Leave {option} out.")
-        if not current().is_alone:
-            raise InputError(f"{option} is for one process, got {current().size} ranks. Leave it out.")
-        if isinstance(self.means.home, Path):
-            raise InputError(
-                f"M of {self.folder.path} lies on disk (means_home=disk), and {option} needs a copy of it in "
-                "memory. Leave it out."
-            )
-        assert isinstance(self.means, MeanEmbeddings)
-        return deepcopy(self.means)
 
     def _targets(self) -> np.ndarray:
         targets = check_targets(self.graph, self.labels, self.config.training.loss)
@@ -369,6 +355,18 @@ class Run:
         """
         given = self._unfolded("embed_graph"), self.graph, self._whole_means("embed_graph")
         return embed_graph(*given, Path(folder), unseen=self.config.means.unseen, bound=bound, keep=True)
+
+    def explain(self, node: Node, *, hops: int | None = None) -> Explanation:
+        """Why a node, by id or name, gets its class: exact shares that add up to its logits.
+
+        The sample is the one that `predict` draws, or with `hops` all neighbors.
+        """
+        return self.around(node, hops=hops).explain()
+
+    def around(self, node: Node, *, hops: int | None = None) -> Neighborhood:
+        """A node, by id or name, and what the model is given of it: to explain, draw, or change."""
+        self._whole_means("Run.around")
+        return Neighborhood.of(self, self._unfolded("Run.around"), node, hops)
 
     def __repr__(self) -> str:
         result = self.folder.result()

@@ -1,0 +1,84 @@
+"""`Run.explain` and `muse explain`: the shares of a run's own predictions, by id or name."""
+
+import json
+
+import numpy as np
+import pytest
+import small_runs
+
+import musegnn
+from musegnn import Cluster, Predictive
+from musegnn.cli.main import main
+from tiny_runs import tiny_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return tiny_run(tmp_path_factory.mktemp("explained"))
+
+
+@pytest.mark.parametrize("hops", [None, 2])
+def test_shares_add_up_to_what_is_predicted(run, hops):
+    for node in (3, 77):
+        found = run.explain(f"node {node}", hops=hops)
+        assert found.node == node
+        logits = found.shares.sum(0) + found.means.sum(0) + found.bias + found.rest
+        np.testing.assert_allclose(logits, found.logits, rtol=1e-4, atol=1e-5)
+        predicted = run.predict([node], hops=hops)
+        exp = np.exp(logits - logits.max())
+        np.testing.assert_allclose(exp / exp.sum(), predicted.probabilities[0], rtol=1e-3, atol=1e-5)
+        assert found.class_name(found.predicted) == ["red", "green", "blue"][predicted.classes[0]]
+        assert found.sentence().startswith(f"node {node} is `")
+        np.testing.assert_array_equal(run.explain(node, hops=hops).shares, found.shares)
+
+
+def test_what_if_is_what_a_graph_without_the_edge_would_say(run):
+    around = run.around(3, hops=2)
+    neighbor = int(run.graph.indices[run.graph.indptr[3]])
+    change = around.what_if(without=[(3, f"node {neighbor}")])
+    np.testing.assert_allclose(change.before, around.explain().logits, rtol=1e-4, atol=1e-5)
+    assert np.abs(change.after - change.before).max() > 1e-6
+    other = run.around(3, hops=2).what_if(features_of={"node 3": np.zeros(6)})
+    assert np.abs(other.after - other.before).max() > 1e-6
+    assert "<svg" in around.draw()
+
+
+def test_a_node_that_is_none_or_elsewhere_is_refused(run):
+    with pytest.raises(musegnn.InputError, match="No node .*'node 999'"):
+        run.explain("node 999")
+    with pytest.raises(musegnn.InputError, match="test is not one node, but [0-9]+"):
+        run.explain("test")
+    far = next(n for n in range(150) if n not in run.around(3, hops=1).batch.sample.node_ids)
+    with pytest.raises(
+        musegnn.InputError, match=f"node {far} is not in the sample that was drawn around node 3"
+    ):
+        run.around(3, hops=1).what_if(without=[(3, far)])
+
+
+def test_a_free_sampler_and_another_energy_are_explained(tmp_path):
+    graph = small_runs.graph()
+    store = small_runs.store(tmp_path / "s", sampler=Cluster(3))
+    model = small_runs.model(energy=Predictive(small_runs.HIDDEN, rank=2))
+    made = musegnn.train(graph, store, model, tmp_path / "run", epochs=1)
+    found = made.explain(50)
+    logits = found.shares.sum(0) + found.means.sum(0) + found.bias + found.rest
+    np.testing.assert_allclose(logits, found.logits, rtol=1e-4, atol=1e-5)
+    assert made.around(50).tension() is None
+    assert "<svg" in made.around(50).draw()
+
+
+def test_the_command_prints_draws_and_speaks_json(run, tmp_path, capsys):
+    folder, neighbor = str(run.folder.path), f"node {run.graph.indices[run.graph.indptr[3]]}"
+    page = tmp_path / "n3.html"
+    assert main(["explain", folder, "node 3", "--hops", "1", "--without", neighbor, "--draw", str(page)]) == 0
+    out = capsys.readouterr().out
+    for text in ("node 3 is `", "sum = margin", "error bound", "disagrees", f"without {neighbor} it is `"):
+        assert text in out
+    assert "<svg" in page.read_text()
+    assert main(["explain", folder, "node 3", "--json", "--without", neighbor, "--hops", "1"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["name"] == "node 3"
+    assert body["without"]["nodes"] == [neighbor]
+    assert sum(part["share"] for part in body["parts"]) == pytest.approx(body["margin"], rel=1e-3, abs=1e-5)
+    assert main(["explain", folder, "node 3x"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
