@@ -14,6 +14,7 @@ from musegnn.cli.main import main
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 SAMPLING = (ROOT / "docs/sampling.md").read_text()
+EXPLAINING = (ROOT / "docs/explaining.md").read_text()
 UNFOLDING = (ROOT / "docs/unfolding.md").read_text()
 TARGETS = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
@@ -29,8 +30,8 @@ def test_a_python_block_runs_as_it_stands(block, tmp_path):
     assert "num_nodes=63436" in done.stdout
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", SAMPLING, re.DOTALL))
-def test_a_python_block_about_sampling_runs_as_it_stands(block, tmp_path):
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", SAMPLING + EXPLAINING, re.DOTALL))
+def test_a_python_block_of_another_page_runs_as_it_stands(block, tmp_path):
     done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
