@@ -95,7 +95,9 @@ def test_a_real_run_has_a_page(tmp_path):
     run = tiny_run(tmp_path)
     before = bytes_of(run.folder.path)
     found = read(run.folder.path)
-    assert found.sections == ["result", "training", "costs", "reproduce"]
+    assert found.sections == [
+        *("result", "training", "energy", "means", "structure", "classes", "costs", "reproduce")
+    ]
     assert f"{100 * run.test_accuracy:.2f}\u00a0%" in found.text
     # It names no dataset, so that its config is no recipe: what differs from the defaults is spelled out.
     assert (

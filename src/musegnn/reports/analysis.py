@@ -98,7 +98,8 @@ class Tally:
         known = (targets >= 0).numpy()
         answers = logits.argmax(dim=1) if targets.ndim == 1 else (logits > 0).to(targets.dtype)
         hits = (answers == targets).numpy() & known
-        known, hits = known.reshape(len(known), -1), hits.reshape(len(known), -1)
+        width = 1 if targets.ndim == 1 else targets.shape[1]
+        known, hits = known.reshape(-1, width), hits.reshape(-1, width)
         is_some, right = np.any(known, axis=1), hits.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
         ids, right = np.asarray(node_ids)[is_some].astype(np.int64), right[is_some]
         degrees = self.graph.indptr[ids + 1] - self.graph.indptr[ids]

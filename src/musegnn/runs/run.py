@@ -249,9 +249,11 @@ class Run:
         """
         if how not in get_args(How):
             raise InputError(f"how must be one of {', '.join(get_args(How))}; got {how!r}.")
+        # Of graph and samples that are both others, the graph is named.
+        graph = self.graph
         if splits is None:
             is_read = how == "stored" or self._given[1] is not None
-            splits = splits_of(self.samples if is_read else self.graph)
+            splits = splits_of(self.samples if is_read else graph)
         if not splits:
             raise InputError("There are no splits to evaluate. Pass some of train, valid and test.")
         splits = (splits,) if isinstance(splits, str) else splits
