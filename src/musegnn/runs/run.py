@@ -249,16 +249,7 @@ class Run:
         """
         if how not in get_args(How):
             raise InputError(f"how must be one of {', '.join(get_args(How))}; got {how!r}.")
-        # Of graph and samples that are both others, the graph is named.
-        graph = self.graph
-        if splits is None:
-            is_read = how == "stored" or self._given[1] is not None
-            splits = splits_of(self.samples if is_read else graph)
-        if not splits:
-            raise InputError("There are no splits to evaluate. Pass some of train, valid and test.")
-        splits = (splits,) if isinstance(splits, str) else splits
-        for split in splits:
-            check_split(split)
+        splits = self._splits(splits, how)
         targets = self._targets()
         current().check_same(
             {
@@ -300,6 +291,19 @@ class Run:
                 label=f"Evaluating {split}",
             )
         return found
+
+    def _splits(self, splits: str | tuple[str, ...] | None, how: How) -> tuple[str, ...]:
+        # Of graph and samples that are both others, the graph is named.
+        graph = self.graph
+        if splits is None:
+            is_read = how == "stored" or self._given[1] is not None
+            splits = splits_of(self.samples if is_read else graph)
+        if not splits:
+            raise InputError("There are no splits to evaluate. Pass some of train, valid and test.")
+        splits = (splits,) if isinstance(splits, str) else splits
+        for split in splits:
+            check_split(split)
+        return splits
 
     def _unfolded(self, option: str) -> MuseGNN:
         """The model, for what only descent steps can do."""
