@@ -267,9 +267,7 @@ class Run:
             whole = self._whole_means("how='full' (--full)")
             given = self._unfolded("how='full' (--full)"), whole, self.graph, targets, list(splits)
             return evaluate_full(*given, self.config, beside)
-        model, means = self.model, self.means
-        if update_means:
-            means = moving_copy(means, how, self.folder.path)
+        means = moving_copy(self.means, how, self.folder.path) if update_means else self.means
         found = {}
         for split in splits:
             samples: Samples
@@ -279,7 +277,7 @@ class Run:
                 samples = fresh_samples(self.graph, self.drawing, split, how, hops=hops, seed=seed)
                 is_free = isinstance(samples.sampler, FreeSampler)
             found[split] = evaluate_split(
-                model,
+                self.model,
                 means,
                 self.graph,
                 samples,
