@@ -118,6 +118,8 @@ class Run:
         facts, samples = self.record["samples"], self._given[1]
         if not isinstance(samples, SampleStore):
             folder = find("samples", facts, self.folder.path) if samples is None else samples
+            # If the graph is another one, too, that is to be said.
+            _ = self.graph
             # Not as samples of this graph: of another one, there is nothing to draw again.
             samples = SampleStore.open(folder)
         if samples.digest != facts["digest"]:
@@ -291,11 +293,9 @@ class Run:
         return found
 
     def _splits(self, splits: str | tuple[str, ...] | None, how: How) -> tuple[str, ...]:
-        # Of graph and samples that are both others, the graph is named.
-        graph = self.graph
         if splits is None:
             is_read = how == "stored" or self._given[1] is not None
-            splits = splits_of(self.samples if is_read else graph)
+            splits = splits_of(self.samples if is_read else self.graph)
         if not splits:
             raise InputError("There are no splits to evaluate. Pass some of train, valid and test.")
         splits = (splits,) if isinstance(splits, str) else splits
