@@ -26,6 +26,11 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+def with_proof(cases, more):
+    """These cases, and more of them in `make proof`."""
+    return [*cases, *(more if "MUSEGNN_PROOF" in os.environ else [])]
+
+
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch):
     """Our own answers, not beartype's."""

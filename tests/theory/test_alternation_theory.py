@@ -1,6 +1,5 @@
 """Theorem 5.3, its two lemmas, eq. 5 and the limit of gamma; against one dense solve over all Y_s and M."""
 
-import os
 from math import inf
 
 import numpy as np
@@ -9,10 +8,11 @@ import torch
 
 import musegnn
 import oracles
+from machine import with_proof
 from musegnn import Energy
 
 NODES = 30
-GAMMAS = [0.1, 1.0, *([10.0] if "MUSEGNN_PROOF" in os.environ else [])]
+GAMMAS = with_proof([0.1, 1.0], [10.0])
 LAPLACIANS = ["normalized", "combinatorial"]
 LAMBDA = 2.0
 

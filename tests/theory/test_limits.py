@@ -9,6 +9,7 @@ import torch
 
 import oracles
 from machine import one_thread as one_thread
+from machine import with_proof
 from musegnn import Draws, Energy, Graph, Sample, UniformInduced, alternate, consensus, solve, unfold
 from musegnn.errors import InputError
 
@@ -136,7 +137,7 @@ def test_the_minimum_of_eq_4_rises_to_that_of_eq_7(case, laplacian):
 
 
 @pytest.mark.parametrize("laplacian", LAPLACIANS)
-@pytest.mark.parametrize("gamma", [0.5, 2.0])
+@pytest.mark.parametrize("gamma", with_proof([0.5], [2.0]))
 def test_alternation_reaches_the_joint_minimum_that_the_limit_is_taken_of(case, laplacian, gamma):
     result = alternate(case.Z, case.samples, Energy(LAMBDA, gamma, laplacian, "none"), rounds=60)
     M, Y = joint(case, laplacian, gamma)
