@@ -48,11 +48,13 @@ def test_a_node_that_is_none_or_elsewhere_is_refused(run):
         run.explain("node 999")
     with pytest.raises(musegnn.InputError, match="test is not one node, but [0-9]+"):
         run.explain("test")
+    with pytest.raises(musegnn.InputError, match="There is no edge between node 3 and node 3"):
+        run.around(3, hops=1).what_if(without=[(3, 3)])
     far = next(n for n in range(150) if n not in run.around(3, hops=1).batch.sample.node_ids)
     with pytest.raises(
         musegnn.InputError, match=f"node {far} is not in the sample that was drawn around node 3"
     ):
-        run.around(3, hops=1).what_if(without=[(3, far)])
+        run.around(3, hops=1).what_if(features_of={far: np.zeros(6)})
 
 
 def test_a_free_sampler_and_another_energy_are_explained(tmp_path):
@@ -80,5 +82,6 @@ def test_the_command_prints_draws_and_speaks_json(run, tmp_path, capsys):
     assert body["name"] == "node 3"
     assert body["without"]["nodes"] == [neighbor]
     assert sum(part["share"] for part in body["parts"]) == pytest.approx(body["margin"], rel=1e-3, abs=1e-5)
-    assert main(["explain", folder, "node 3x"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    for mistake in (["node 3x"], ["node 3", "--draw", "n3.png"]):
+        assert main(["explain", folder, *mistake]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

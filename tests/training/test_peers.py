@@ -104,3 +104,11 @@ def test_what_only_descent_can_do_is_refused(store, tmp_path):
     )
     with pytest.raises(musegnn.InputError, match="MLP predicts for the graph it was trained on only"):
         run.predict([1], graph=other)
+
+
+def test_a_folder_of_others_is_left_as_it_is(store, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/edges.csv").write_text("a,b")
+    with pytest.raises(musegnn.InputError, match="also holds edges.csv, which is no part of a run"):
+        train("MLP", store, tmp_path / "mine", overwrite=True)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["edges.csv"]

@@ -34,7 +34,7 @@ def bench(
     ] = "",
     seeds: Annotated[str, typer.Option(help="How many, or which: 3 and 0,1,2 are the same.")] = "",
     seconds: Annotated[
-        float | None, typer.Option(min=0, help="Of training for each cell; its best epoch so far counts.")
+        float | None, typer.Option(min=1, help="Of training for each cell; its best epoch so far counts.")
     ] = None,
     tune: Annotated[
         int, typer.Option(min=0, help="Tries for each contender, chosen on the validation nodes.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from musegnn.cli import show
-from musegnn.cli.runs import Device, check_run, pick_device
+from musegnn.cli.runs import Device, check_page, check_run, pick_device
 from musegnn.store import file_errors
 
 if TYPE_CHECKING:
@@ -37,9 +37,11 @@ def explain(
     """Split a node's logits into exact shares: of its own features, of each neighbor, of the means.
 
     They add up to the margin between its class and the next. Examples: `muse explain runs/debian curl`,
-    `muse explain runs/debian curl --without libcurl4 --draw curl.html`.
+    `muse explain runs/debian curl --hops 1 --without libcurl4 --draw curl.html`.
     """
     check_run(run)
+    if draw is not None:
+        check_page(draw, "--draw")
     from musegnn.runs import load_run
 
     opened = load_run(run, graph=graph, device=pick_device(device))

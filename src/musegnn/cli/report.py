@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.runs import check_page
 from musegnn.errors import InputError
 
 
@@ -20,6 +21,8 @@ def report(
     `muse train` has written it already; after an update, this writes it anew. Examples:
     `muse report runs/debian`, `muse report runs/debian runs/debian-2 --out both.html`.
     """
+    if out is not None:
+        check_page(out, "--out")
     from musegnn.reports.compare import write_comparison
     from musegnn.reports.page import write_report
 

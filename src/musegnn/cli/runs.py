@@ -20,6 +20,12 @@ def check_run(folder: Path) -> None:
         raise StoreError(f"{folder} is not a run: it has no config.toml. Pass the folder of a run.")
 
 
+def check_page(path: Path, option: str) -> None:
+    """Refuse a name that would hide what is in it."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{option} writes a page of HTML: {path} must end in .html.")
+
+
 def pick_device(device: str) -> str:
     """A device that torch has."""
     import torch

@@ -240,7 +240,11 @@ def _print_plan(prepared: "Prepared", folder: Path, execution: _Execution) -> No
     config = prepared.config
     count = sum(part.numel() for part in prepared.model.parameters())
     num_samples = len(prepared.samples["train"])
-    show.line("model", f"{count:,} parameters, K = {config.model.steps} steps of d = {config.model.hidden}")
+    shape = f"K = {config.model.steps} steps of d = {config.model.hidden}"
+    name = config.baseline.architecture
+    show.line(
+        "model", f"{name}, {count:,} parameters" if config.is_baseline else f"{count:,} parameters, {shape}"
+    )
     show.line(
         "training",
         f"{show.count(num_samples, 'sample')} an epoch, {show.count(config.training.epochs, 'epoch')}, "

@@ -80,13 +80,22 @@ class Neighborhood(NamedTuple):
         features_of: Mapping[Node, ArrayLike] | None = None,
     ) -> Change:
         """Its logits as they are, and without some edges or with other features; M stays as it is."""
-        pairs = [(self._inside(u), self._inside(v)) for u, v in without]
+        pairs = [self._edge(u, v) for u, v in without]
         rows: dict[int, Float[torch.Tensor, " in_dim"]] = {
             self._inside(node): torch.as_tensor(np.asarray(row, dtype=np.float32))
             for node, row in (features_of or {}).items()
         }
         given = self.model, self.batch.sample, self.batch.features, self.asked.mu
         return what_if(*given, seen=self.asked.seen, node=self.node, without=pairs, features_of=rows)
+
+    def _edge(self, u: Node, v: Node) -> tuple[int, int]:
+        first, second = find_node(u, self.graph), find_node(v, self.graph)
+        row = slice(self.graph.indptr[first], self.graph.indptr[first + 1])
+        if second not in self.graph.indices[row]:
+            raise InputError(
+                f"There is no edge between {self.name(first)} and {self.name(second)}. Name two neighbors."
+            )
+        return self._inside(first), self._inside(second)
 
     def _inside(self, node: Node) -> int:
         found = find_node(node, self.graph)

@@ -369,8 +369,8 @@ class Run:
 
     def around(self, node: Node, *, hops: int | None = None) -> Neighborhood:
         """A node, by id or name, and what the model is given of it: to explain, draw, or change."""
-        self._whole_means("Run.around")
-        return Neighborhood.of(self, self._unfolded("Run.around"), node, hops)
+        self._whole_means("An explanation")
+        return Neighborhood.of(self, self._unfolded("An explanation"), node, hops)
 
     def __repr__(self) -> str:
         result = self.folder.result()

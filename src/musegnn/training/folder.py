@@ -69,6 +69,9 @@ class RunFolder:
             if self.is_there and not self.path.is_dir():
                 raise StoreError(f"{self.path} does not exist. Pass the folder of a run.")
             self.path.mkdir(parents=True, exist_ok=True)
+            if not self.is_there:
+                # Before anything is left in a folder of others.
+                self._check_own()
             self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -194,6 +197,17 @@ class RunFolder:
 
     def check_free(self, overwrite: bool) -> None:
         """Refuse a folder that holds something that a new run may not replace."""
+        there = self._check_own()
+        if there and not overwrite:
+            state = "a finished run" if "result.json" in there else "an unfinished run"
+            go_on = "" if "result.json" in there else f"go on with `muse train --resume {self.path}`, "
+            raise StoreError(
+                f"{self.path} holds {state}: {go_on}choose another folder, "
+                "or pass overwrite=True (--overwrite)."
+            )
+
+    def _check_own(self) -> set[str]:
+        """Refuse a folder of others; what there is of a run."""
         with file_errors(self.path):
             there = {path.name for path in self.path.iterdir()} - {_LOCK} if self.path.is_dir() else set()
         known = {name for name in there if _SHARE.fullmatch(name)} | _OURS
@@ -202,13 +216,7 @@ class RunFolder:
             raise StoreError(
                 f"{self.path} also holds {foreign[0]}, which is no part of a run. Choose another folder."
             )
-        if there and not overwrite:
-            state = "a finished run" if "result.json" in there else "an unfinished run"
-            go_on = "" if "result.json" in there else f"go on with `muse train --resume {self.path}`, "
-            raise StoreError(
-                f"{self.path} holds {state}: {go_on}choose another folder, "
-                "or pass overwrite=True (--overwrite)."
-            )
+        return there
 
     def drop_share(self, rank: int, size: int) -> None:
         """What an earlier try to share out a mapped M has left; no checkpoint knows of it."""
