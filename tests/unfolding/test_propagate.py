@@ -108,7 +108,7 @@ def test_what_the_kernel_cannot_do_torch_sparse_does(monkeypatch):
     for kernel in (X, X.float()):
         propagate(s, kernel)
     assert not made
-    Y = room._Propagate.apply(torch.complex(X, imaginary), s)
+    Y = room._Summed.apply(torch.complex(X, imaginary), s, s)
     assert made
     torch.testing.assert_close(Y.real, dense(s) @ X, **problems.CLOSE)
     torch.testing.assert_close(Y.imag, dense(s) @ imaginary, **problems.CLOSE)

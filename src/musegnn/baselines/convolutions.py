@@ -107,8 +107,8 @@ class Convolutions(Baseline):
 class GCN(Convolutions):
     """Kipf and Welling 2017: h = D'^-1/2 (A + I) D'^-1/2 X W + b.
 
-    PyG's layer, in which the sum over the neighbors is our kernel's: 2.3 M entries of 256 columns take 0.2 s
-    on two cores, 0.3 to 0.4 s as a sparse matrix of torch, 2.6 s by gathering and scattering.
+    PyG's layer, in which the sum over the neighbors is our kernel's: on a CPU, gathering and scattering takes
+    many times as long.
     """
 
     def convolution(self, pyg: Any, in_dim: int, out_dim: int, *, is_last: bool) -> nn.Module:

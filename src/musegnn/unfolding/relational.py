@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from functools import cached_property
 from math import expm1, log
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -181,18 +181,8 @@ class Predictive(TypedEnergy):
 
     ways = 2
 
-    def __init__(
-        self,
-        dim: int,
-        num_relations: int = 0,
-        lambda_: float = 1.0,
-        gamma: float = 0.0,
-        prox: str | Penalty = "relu",
-        *,
-        rank: int | None = None,
-        average: Average = "row",
-    ) -> None:
-        super().__init__(dim, num_relations, lambda_, gamma, prox, rank=rank)
+    def __init__(self, dim: int, *given: Any, average: Average = "row", **settings: Any) -> None:
+        super().__init__(dim, *given, **settings)
         if average not in ("row", "symmetric"):
             raise InputError(f"average must be 'row' or 'symmetric', got {average!r}.")
         self.average = average
@@ -238,18 +228,8 @@ class Relational(TypedEnergy):
     With H = I and each edge once it is the smoothness of that Laplacian.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        num_relations: int = 0,
-        lambda_: float = 1.0,
-        gamma: float = 0.0,
-        prox: str | Penalty = "relu",
-        *,
-        rank: int | None = None,
-        laplacian: Laplacian = "normalized",
-    ) -> None:
-        super().__init__(dim, num_relations, lambda_, gamma, prox, rank=rank)
+    def __init__(self, dim: int, *given: Any, laplacian: Laplacian = "normalized", **settings: Any) -> None:
+        super().__init__(dim, *given, **settings)
         if laplacian not in ("normalized", "combinatorial"):
             raise InputError(f"laplacian must be 'normalized' or 'combinatorial', got {laplacian!r}.")
         self.laplacian: Laplacian = laplacian

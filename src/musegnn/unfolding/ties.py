@@ -1,19 +1,16 @@
 """The edges of a subgraph by relation and direction, and sums along them, differentiable."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
 from jaxtyping import Int32, Int64
-from torch import Tensor
-from torch.autograd import Function
 
-from musegnn import ops
 from musegnn.errors import InputError
 from musegnn.graph.relation import has_relation
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.propagate import summed
 
 
 class Csr(NamedTuple):
@@ -78,29 +75,4 @@ def _split(sample: Sample, num_relations: int) -> list[Tie]:
 
 def along(tie: Tie, X: Rows) -> Rows:
     """A X: row i is the sum of the rows j with an edge i -> j."""
-    result: Rows = _Along.apply(X, tie)
-    return result
-
-
-class _Along(Function):
-    @staticmethod
-    def forward(ctx: Any, X: Tensor, tie: Tie) -> Tensor:
-        ctx.tie = tie
-        X = X.detach().contiguous()
-        if X.device.type == "cpu" and X.dtype in (torch.float32, torch.float64):
-            values = X.numpy()
-            out = np.empty_like(values)
-            ops.propagate(*tie.A, values, out, threads=torch.get_num_threads())
-            return torch.from_numpy(out)
-        return _sparse(tie.A, X) @ X
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return along(ctx.tie.back, grads[0]), None
-
-
-def _sparse(csr: Csr, like: Tensor) -> Tensor:
-    indptr, indices = (torch.from_numpy(np.array(part)) for part in csr)
-    ones, n = torch.ones(len(indices), dtype=like.dtype), len(indptr) - 1
-    matrix = torch.sparse_csr_tensor(indptr, indices.long(), ones, (n, n), check_invariants=False)
-    return matrix.to(like.device)
+    return summed(tie.A, tie.At, X)
