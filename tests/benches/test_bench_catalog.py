@@ -36,7 +36,7 @@ def test_accuracy_is_that_of_test_nodes_or_of_validation_nodes_where_these_have_
     only_valid = table("accuracy", [record("MLP", test_accuracy=None)], ["MLP"])
     assert "| MLP | **70.00** |" in only_valid.to_markdown()
     [panel] = BENCHES["accuracy"].panels(table("accuracy", [record("MLP"), record("SGC", error="OOM")]))
-    assert panel == Panel(title="toy", x="test accuracy, %", bars=[("MLP", 75.0, 0.0)])
+    assert panel == Panel(title="toy", x="test accuracy, %", dots=[("MLP", 75.0, 0.0)])
 
 
 def test_speed_shows_sampling_in_a_column_of_its_own_and_evaluates_once():

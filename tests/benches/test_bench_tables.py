@@ -2,6 +2,7 @@
 
 import pytest
 
+from musegnn.benches import figures
 from musegnn.benches.contenders import Contender
 from musegnn.benches.figures import Line, Panel, draw
 from musegnn.benches.tables import Measure, Table
@@ -101,7 +102,7 @@ def test_json_has_the_same_lines_and_where_they_come_from():
 def test_a_figure_is_the_same_file_twice(tmp_path):
     line: Line = [(2.0, 1.0, 0.1), (1.0, 2.0, 0.0)]
     panels = [
-        Panel(title="bars", x="accuracy", bars=[("one", 80.0, 1.0), ("other", 82.0, 0.0)]),
+        Panel(title="dots", x="accuracy", dots=[("one", 80.0, 1.0), ("other", 82.0, 0.0)]),
         Panel(title="lines", x="K", y="s", lines={"a line": line}, is_log=True),
         Panel(title="nothing"),
     ]
@@ -111,3 +112,15 @@ def test_a_figure_is_the_same_file_twice(tmp_path):
     assert text == (tmp_path / "second.svg").read_text()
     assert all(word in text for word in ("accuracy", "other", "a line", "lines", "nothing"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.svg", "second.svg"]
+
+
+def test_a_single_row_is_seen():
+    """Inside the axes, whatever its value."""
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    figures._dots(axes, Panel(x="accuracy", dots=[("one", 51.0, 0.0)]))
+    (dot,) = axes.lines[0].get_xydata()
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    assert left < dot[0] < right
+    assert top < dot[1] < bottom

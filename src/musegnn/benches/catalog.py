@@ -54,14 +54,14 @@ def _accuracies(records: list[Record]) -> list[Measure]:
     return [*first, SECONDS]
 
 
-def _bars(table: Table, is_log: bool = False) -> list[Panel]:
+def _dots(table: Table, is_log: bool = False) -> list[Panel]:
     """The first measure of each row, a panel for each graph."""
     measure = table.measures[0]
     panels = []
     for data in table.datas:
         found = [(row, table.entry(row, data, measure)) for row in table.rows]
-        bars = [(row, one.mean, one.spread) for row, one in found if one.mean is not None]
-        panels.append(Panel(title=data, x=measure.name, bars=bars, is_log=is_log))
+        dots = [(row, one.mean, one.spread) for row, one in found if one.mean is not None]
+        panels.append(Panel(title=data, x=measure.name, dots=dots, is_log=is_log))
     return panels
 
 
@@ -254,7 +254,7 @@ BENCHES: dict[str, Bench] = {
         about="Tables 2 and 5: test accuracy in percent of all contenders.",
         rows=CONTENDERS,
         measures=_accuracies,
-        panels=_bars,
+        panels=_dots,
         takes_models=True,
         can_tune=True,
     ),
@@ -266,7 +266,7 @@ BENCHES: dict[str, Bench] = {
             Measure("of it waiting, %", _percent("waited"), 1),
             Measure("sampling, s", _number("sampling_seconds"), 2),
         ],
-        panels=lambda table: _bars(table, is_log=True),
+        panels=lambda table: _dots(table, is_log=True),
         settings={"epochs": 4, "evaluate_every": 4, "patience": 0},
         seeds=1,
         takes_models=True,
@@ -283,7 +283,7 @@ BENCHES: dict[str, Bench] = {
         about="Table 7: test accuracy in percent of GCN, GAT and SAGE, offline and online.",
         rows=_some(_OFFLINE_ONLINE),
         measures=_accuracies,
-        panels=_bars,
+        panels=_dots,
         takes_models=True,
         can_tune=True,
     ),
@@ -291,7 +291,7 @@ BENCHES: dict[str, Bench] = {
         about="Test accuracy in percent of MuseGNN with every sampler, stored and online.",
         rows=_samplers(),
         measures=_accuracies,
-        panels=_bars,
+        panels=_dots,
         fixed=("sampler", "online"),
     ),
     "energy": Bench(

@@ -1,4 +1,4 @@
-"""What a bench draws: bars, one for each row, or lines over something; as SVG."""
+"""What a bench draws: dots, one for each row, or lines over something; as SVG."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +22,9 @@ class Panel:
     x: str = ""
     y: str = ""
     is_log: bool = False
-    """Both axes of lines, the one axis of bars."""
+    """Both axes of lines, the one axis of dots."""
     lines: dict[str, Line] = field(default_factory=dict)
-    bars: list[tuple[str, float, float]] = field(default_factory=list)
+    dots: list[tuple[str, float, float]] = field(default_factory=list)
     """Label, mean, spread; from the top down."""
 
 
@@ -43,12 +43,12 @@ def draw(panels: list[Panel], path: Path) -> None:
     style |= {"svg.fonttype": "none", "svg.hashsalt": "musegnn"}
     columns = max(1, min(4, len(panels)))
     rows = max(1, -(-len(panels) // columns))
-    height = max([3.0, *(0.6 + 0.2 * len(panel.bars) for panel in panels)])
+    height = max([3.0, *(0.6 + 0.2 * len(panel.dots) for panel in panels)])
     with package.rc_context(style):
         page = Figure(figsize=(max(5.0, 3.6 * columns), height * rows), layout="constrained")
         grid = page.subplots(rows, columns, squeeze=False).ravel()
         for axes, panel in zip(grid, panels, strict=False):
-            _bars(axes, panel) if panel.bars else _lines(axes, panel)
+            _dots(axes, panel) if panel.dots else _lines(axes, panel)
             axes.set_title(panel.title, fontsize=9)
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
@@ -57,19 +57,17 @@ def draw(panels: list[Panel], path: Path) -> None:
         fresh.rename(path)
 
 
-def _bars(axes: Any, panel: Panel) -> None:
-    """Each with its spread as a line."""
-    labels, means, spreads = zip(*panel.bars, strict=True)
+def _dots(axes: Any, panel: Panel) -> None:
+    """Each with its spread as a line. A dot needs no zero: accuracies differ by a few points."""
+    labels, means, spreads = zip(*panel.dots, strict=True)
     places = range(len(labels))
-    axes.barh(places, means, xerr=spreads, color=COLORS[0], ecolor=COLORS[1], height=0.7)
-    axes.set_yticks(places, labels=labels)
-    axes.invert_yaxis()
-    axes.set_xlabel(panel.x)
     if panel.is_log:
         axes.set_xscale("log")
-    else:
-        # Accuracies differ by a few points: bars from zero would all look alike.
-        axes.set_xlim(left=max(0.0, 1.5 * min(means) - 0.5 * max(means)))
+    axes.errorbar(means, places, xerr=spreads, fmt="o", color=COLORS[0], ecolor=COLORS[1], markersize=4)
+    axes.set_yticks(places, labels=labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes.set_xlabel(panel.x)
 
 
 def _lines(axes: Any, panel: Panel) -> None:
