@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 from datetime import date
+from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -21,8 +22,12 @@ def hardware() -> str:
     return f"{model}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB"
 
 
+@cache
 def commit() -> str:
-    """The commit measured; a tree with changes is marked. MUSEGNN_COMMIT names it where there is no git."""
+    """The commit measured; a tree with changes is marked. MUSEGNN_COMMIT names it where there is no git.
+
+    Asked for once: what a benchmark writes into a page later is no change to what it measures.
+    """
     git = ["git", "-C", str(FOLDER)]
     done = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     if done.returncode:
