@@ -34,8 +34,8 @@ def test_convolutions_come_classic_and_tuned_in_four_ways_each():
         for way in ("online", "offline", "GAS", "full"):
             classic = apply(CONTENDERS[f"{name} {way}"].settings, {}, Config(), 40_000)
             tuned = apply(CONTENDERS[f"{name} tuned {way}"].settings, {}, Config(), 40_000)
-            assert (classic.baseline.norm, classic.baseline.residual) == ("none", False)
-            assert (tuned.baseline.norm, tuned.baseline.residual) == ("layer", True)
+            assert (classic.model.norm, classic.baseline.residual) == ("none", False)
+            assert (tuned.model.norm, tuned.baseline.residual) == ("layer", True)
             assert classic.sampling == tuned.sampling
             assert classic.baseline.architecture == tuned.baseline.architecture == name
             assert classic.sampling.online == (way == "online")

@@ -73,9 +73,21 @@ def test_a_number_out_of_range_is_refused(name):
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if kinds(name)[1]])
 def test_every_choice_is_taken(name):
+    table = SETTINGS[name][0]
+    # A batch norm is a peer's alone.
+    config = Config().with_settings({"architecture": "SAGE"} if name == "norm" else {})
     for choice in kinds(name)[1]:
-        changed = Config().with_settings({name: choice})
-        assert getattr(getattr(changed, SETTINGS[name][0]), name) == choice
+        for spelled in (name, f"{table}.{name}"):
+            assert getattr(getattr(config.with_settings({spelled: choice}), table), name) == choice
+
+
+def test_a_name_with_another_table_is_unknown():
+    assert refused({"model.kind": "predictive"}).startswith("there is no setting 'model.kind'.")
+
+
+def test_what_does_not_fit_together_is_refused():
+    assert "Take 'layer'" in refused({"norm": "batch"})
+    assert "needs lambda_ above 0" in refused({"kind": "predictive", "lambda_": 0.0})
 
 
 def test_the_nearest_name_is_offered():
@@ -106,7 +118,7 @@ def test_m_on_disk_is_not_moved_by_evaluation():
         ("[training]\nepoch = 3", "[training] there is no setting 'epoch'. Did you mean 'epochs'?"),
         ("[training]\ngamma = 0.5", "[training] there is no setting 'gamma'"),
         ("[sampling]\ngamma = 0.5", "[sampling] there is no setting 'gamma'"),
-        ("[sampling]\nsampler = 'RandomWalk'\nfanouts = [1]", "there is no setting 'fanouts'"),
+        ("[sampling]\nsampler = 'RandomWalk'\nfanouts = [1]", "'fanouts' is a setting of the sampler Shadow"),
         ("[energy]\ngamma = -1", "gamma must be a number at least 0"),
         ("training = 3", "training must be a table"),
         ("training = 'epochs'", "training must be a table"),
@@ -149,7 +161,7 @@ def configs(draw):
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
     changes = {}
     for name, (_, setting) in SETTINGS.items():
-        if name in ("settings", "sampler", "update_means", "class_weights"):
+        if name in ("settings", "sampler", "update_means", "class_weights", "norm", "kind"):
             continue
         parts, choices = kinds(name)
         low, high = setting.metadata["low"], setting.metadata["high"]

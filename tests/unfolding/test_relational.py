@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from musegnn import Energy, Graph, unfold
 from musegnn.errors import InputError
+from musegnn.unfolding.mixing import Mixing
 from musegnn.unfolding.relational import Predictive, Relational
 from musegnn.unfolding.subgraph import as_sample
 
@@ -154,6 +155,20 @@ def test_the_error_bound_is_never_below_the_distance(kind, prox):
         assert trace.error_bound <= 50 * away + 1e-6
 
 
+@ranks
+@pytest.mark.parametrize("size", [0.0, 0.1, 1.0, 30.0])
+def test_the_norm_of_h_is_bounded_tightly_and_held(rank, size):
+    made = learned(Mixing(8, rank, limit=1.5), size=size).requires_grad_(False)
+    exact = float(torch.linalg.matrix_norm(made.matrix(), 2))
+    assert exact <= float(made.norm()) <= 1.5
+    if rank is None:
+        assert float(made.norm()) <= 1.01 * exact + 1e-12
+    X = rows(4)[0] @ torch.ones(DIM, 8, dtype=torch.float64)
+    torch.testing.assert_close(made.forward(X), X @ made.matrix())
+    torch.testing.assert_close(made.transposed(X), X @ made.matrix().T)
+    torch.testing.assert_close(made.subtract(2 * X, X), 2 * X - X @ made.matrix().T)
+
+
 @kinds
 @ranks
 def test_gradients_are_those_of_a_tape_over_all_steps(kind, rank):
@@ -190,7 +205,7 @@ def test_with_identities_and_each_edge_once_it_is_the_smoothness(laplacian):
     torch.testing.assert_close(energy.half_gradient(Y, Z, g).detach(), usual.half_gradient(Y, Z, g))
 
 
-def test_a_graph_without_relations_has_one_both_ways():
+def test_a_graph_without_relations_has_one_without_a_direction():
     g = graph(0, relations=1)
     plain = Graph.from_edges(np.stack([np.repeat(np.arange(9), np.diff(g.indptr)), g.indices]), num_nodes=9)
     energy = learned(Predictive(DIM, prox="none"))
@@ -201,9 +216,9 @@ def test_a_graph_without_relations_has_one_both_ways():
     A[np.repeat(np.arange(9), np.diff(g.indptr)), g.indices] = 1
     P = A / A.sum(1, keepdim=True).clamp(min=1)
     expected = (Y - Z).square().sum()
-    for lambda_, mixing in zip(energy.lambdas, energy.mixings, strict=True):
-        has = (A.sum(1, keepdim=True) > 0).double()
-        expected = expected + lambda_ * (has * (Y - P @ Y @ mixing.matrix())).square().sum()
+    (lambda_,), (mixing,) = energy.lambdas, energy.mixings
+    has = (A.sum(1, keepdim=True) > 0).double()
+    expected = expected + lambda_ * (has * (Y - P @ Y @ mixing.matrix())).square().sum()
     torch.testing.assert_close(energy.value(Y, Z, plain), expected)
 
 

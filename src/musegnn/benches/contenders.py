@@ -35,6 +35,12 @@ _ENERGY: Space = {
     **{"lambda_": [0.5, 1.0, 2.0, 4.0, 9.0], "steps": [2, 4, 8, 16], "prox": ["none", "relu"]},
     **{"layers": [1, 2, 3], "output_layers": [1, 2, 3], "embedding_dropout": [0.0, 0.3, 0.6]},
 }
+_TYPED: Settings = {"gamma": 0.0, "lambda_": 0.5, "prox": "none", "norm": "layer", "output_layers": 2}
+_MATRICES: Space = {
+    **_TRAINING,
+    **{"lambda_": [0.15, 0.5, 1.0], "steps": [2, 4, 8], "rank": [0, 16, "full"]},
+    **{"layers": [1, 2, 3], "embedding_dropout": [0.0, 0.3, 0.6]},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +108,18 @@ CONTENDERS: dict[str, Contender] = {
     ),
     "MuseGNN gamma 0": Contender(
         about="without M", reference="Jiang et al., ICLR 2025", settings={"gamma": 0.0}, space=_ENERGY
+    ),
+    "MuseGNN relational": Contender(
+        about="a learned matrix for each relation: what a node says through it, its neighbor says",
+        reference="after Ahn et al., NeurIPS 2022",
+        settings={"kind": "relational", **_TYPED},
+        space=_MATRICES,
+    ),
+    "MuseGNN predictive": Contender(
+        about="a learned matrix for each relation and direction: nodes are predictable from neighbors",
+        reference="ours",
+        settings={"kind": "predictive", **_TYPED},
+        space=_MATRICES,
     ),
     "UGNN full": Contender(
         about="the same energy on the whole graph at once",

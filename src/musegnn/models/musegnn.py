@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from musegnn.errors import InputError
 from musegnn.graph import Graph
-from musegnn.models.mlp import MLP
+from musegnn.models.mlp import MLP, Norm
 from musegnn.sampling.record import Sample
 from musegnn.unfolding import AbstractEnergy, Energy, unfold
 from musegnn.unfolding.contract import Alpha, Seen, Subgraph
@@ -29,6 +29,7 @@ class MuseGNN(nn.Module):
         embedding_dropout: Of Y, before g.
         skip: One Linear past all layers of f, and one of g.
         normalize: Divide each row of the features by the sum of its absolute values.
+        norm: "layer" for a layer norm before each ReLU of f and g.
         alpha: The step size, or "auto".
         f, g: Any modules in place of the two MLPs, such as `MLP([128, 1024, 512])` for other widths; f maps
             in_dim to d, g maps d to out_dim.
@@ -49,6 +50,7 @@ class MuseGNN(nn.Module):
         embedding_dropout: float = 0.0,
         skip: bool = False,
         normalize: bool = False,
+        norm: Norm = "none",
         alpha: Alpha = "auto",
         f: nn.Module | None = None,
         g: nn.Module | None = None,
@@ -62,10 +64,17 @@ class MuseGNN(nn.Module):
             )
         if f is None:
             widths = [in_dim, *[hidden] * layers]
-            f = MLP(widths, dropout=dropout, input_dropout=input_dropout, skip=skip, normalize=normalize)
+            f = MLP(
+                widths,
+                dropout=dropout,
+                input_dropout=input_dropout,
+                skip=skip,
+                normalize=normalize,
+                norm=norm,
+            )
         if g is None:
             widths = [*[hidden] * output_layers, out_dim]
-            g = MLP(widths, dropout=dropout, input_dropout=embedding_dropout, skip=skip)
+            g = MLP(widths, dropout=dropout, input_dropout=embedding_dropout, skip=skip, norm=norm)
         if energy is not None and not isinstance(energy, AbstractEnergy):
             raise InputError(f"energy must be a musegnn.Energy or another AbstractEnergy, got {energy!r}.")
         self.f, self.g = f, g

@@ -59,7 +59,8 @@ def prepare(
     )
     assert graph.features is not None
     sizes = graph.features.shape[1], graph.num_classes
-    model = build_model(config, *sizes, graph).to(torch.device(device))
+    relations = len(graph.relation_names or ()) if config.energy.kind != "smoothness" else 0
+    model = build_model(config, *sizes, graph, num_relations=relations).to(torch.device(device))
     return Prepared(with_samples(config, store), graph, store, model)
 
 

@@ -26,7 +26,7 @@ class Data:
     config: Config
     threads: int | None
     is_resumed: bool
-    relations: bool
+    relations: int
     _features: dict[torch.device, Features] = field(default_factory=dict)
 
     def loader(self, split: str, device: torch.device) -> Loader | None:

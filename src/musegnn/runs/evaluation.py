@@ -23,7 +23,7 @@ from musegnn.sampling.sequence import Samples
 from musegnn.training.batches import Loader
 from musegnn.training.config import Config, SamplingConfig
 from musegnn.training.evaluation import Evaluation, evaluate
-from musegnn.training.forward import device_of, uses_relations
+from musegnn.training.forward import device_of, relations_of
 from musegnn.training.metrics import ScoreBook
 
 How = Literal["stored", "online", "hops", "full"]
@@ -98,7 +98,7 @@ def evaluate_split(
 ) -> Evaluation:
     """On samples; every sample with its error bound."""
     how: dict[str, Any] = {"threads": threads, "device": device_of(model), "counts_once": is_free}
-    loader = Loader(samples, graph, targets, relations=uses_relations(model), **how)
+    loader = Loader(samples, graph, targets, relations=relations_of(model), **how)
     return evaluate(model, means, loader, config, bounds=None, update=update_means, label=label)
 
 

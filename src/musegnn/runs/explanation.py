@@ -15,7 +15,7 @@ from musegnn.inference.nodes import read_nodes
 from musegnn.models import MuseGNN
 from musegnn.runs.prediction import Predictor
 from musegnn.training.batches import Batch, Loader
-from musegnn.training.forward import Asked, device_of, gather_means, uses_relations
+from musegnn.training.forward import Asked, device_of, gather_means, relations_of
 from musegnn.unfolding import Energy
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Neighborhood(NamedTuple):
         graph = predictor.graph
         number = find_node(node, graph)
         draws = predictor.draws(np.array([number]))
-        relations = uses_relations(model)
+        relations = relations_of(model)
         loader = Loader(draws, graph, None, device=device_of(model), relations=relations)
         # A sampler that draws freely may have the node in a later one.
         index = next(i for i in range(len(draws)) if number in draws[i].seeds)

@@ -18,7 +18,7 @@ from musegnn.sampling import Draws
 from musegnn.sampling.base import FreeSampler, Sampler
 from musegnn.training.batches import Loader
 from musegnn.training.evaluation import Scored, score
-from musegnn.training.forward import device_of, uses_relations
+from musegnn.training.forward import device_of, relations_of
 
 if TYPE_CHECKING:
     from musegnn.runs.run import Run
@@ -97,7 +97,7 @@ class Predictor:
         """Batches, each with the rows of its seeds that are answered in it; None at the end of a rank's."""
         draws = self.draws(ids)
         model = self.run.model
-        how = {"device": device_of(model), "relations": uses_relations(model)}
+        how = {"device": device_of(model), "relations": relations_of(model)}
         loader = Loader(draws, self.graph, None, threads=self.threads, **how)  # type: ignore[arg-type]
         config, means = self.run.config, self.run.means
         if self.is_inductive and means is not None:

@@ -32,7 +32,7 @@ from musegnn.training.building import describe_model, probe
 from musegnn.training.config import Config
 from musegnn.training.evaluation import Evaluation, evaluate
 from musegnn.training.folder import RunFolder
-from musegnn.training.forward import device_of, uses_relations
+from musegnn.training.forward import device_of, relations_of
 from musegnn.training.loop import BEST, STATE, Listener, Trainer
 from musegnn.training.losses import Loss, check_learnable, class_weights_of, make_loss
 from musegnn.training.profile import Profile
@@ -98,7 +98,7 @@ def train(
         config, sizes = describe_model(model, with_samples(started.with_settings(settings), store))
         config = with_step(config, Path(out) if resume else None, ranks)
         targets = check_targets(graph, labels, config.training.loss)
-        data = Data(graph, store, targets, config, threads, resume, uses_relations(model))
+        data = Data(graph, store, targets, config, threads, resume, relations_of(model))
         # Before the folder is made: what is refused leaves no run behind.
         config, num_outputs = _checked(data, model, config, is_described=sizes is not None)
         data, loss = replace(data, config=config), _loss(data, config, num_outputs, device_of(model))

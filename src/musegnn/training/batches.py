@@ -23,7 +23,8 @@ from musegnn.sampling.record import Sample
 from musegnn.sampling.sample_store import StoredSamples
 from musegnn.sampling.sequence import Samples
 from musegnn.training.profile import timer
-from musegnn.unfolding.resident import Resident, keep, prepared
+from musegnn.unfolding.resident import Matrix, Resident, keep, prepared
+from musegnn.unfolding.ties import ties
 
 AHEAD = 4
 """Batches in memory beside the one that is worked on, or two for each thread if that is more."""
@@ -60,7 +61,7 @@ class _Read:
     node_ids: Integer[Tensor, " nodes"]
     rows: Tensor | None
     targets: Tensor
-    resident: Resident | None
+    resident: list[tuple[Matrix, Resident]]
 
 
 class Loader:
@@ -79,7 +80,7 @@ class Loader:
         device: torch.device | None = None,
         features: Features | None = None,
         counts_once: bool = False,
-        relations: bool = False,
+        relations: int = 0,
         fresh: Callable[[int], Samples] | None = None,
     ) -> None:
         if graph.features is None:
@@ -91,7 +92,7 @@ class Loader:
         self.counts_once = counts_once
         """Whether a seed that an earlier sample had is left out of the targets: for samplers that repeat."""
         self.relations = relations
-        """Whether samples tell the relation of each entry."""
+        """How many relations samples tell; 0: they tell none."""
         self.fresh = fresh
         """The samples of an epoch, where each epoch has its own."""
         self.waited = 0.0
@@ -167,8 +168,13 @@ class Loader:
             node_ids=torch.from_numpy(sample.node_ids),
             rows=self.features.read(split, index, sample.node_ids),
             targets=targets.pin_memory() if is_cuda else targets,
-            resident=prepared(sample).pin_memory() if is_cuda and has_triton() else None,
+            resident=self._prepare(sample) if is_cuda and has_triton() else [],
         )
+
+    def _prepare(self, sample: Sample) -> list[tuple[Matrix, Resident]]:
+        """Its matrices, in memory that the device can read by itself."""
+        matrices = [sample, *(matrix for tie in ties(sample, self.relations) for matrix in tie)]
+        return [(matrix, prepared(matrix).pin_memory()) for matrix in dict.fromkeys(matrices)]
 
     def _relation(self, sample: Sample) -> np.ndarray | None:
         return codes_of(self.graph, np.asarray(sample.node_ids), sample.indptr, sample.indices)
@@ -216,9 +222,9 @@ class Loader:
         targets = read.targets.to(self.device, non_blocking=True)
         features = self.features.rows(read.rows, node_ids)
         tensors = [node_ids, targets, features]
-        if read.resident is not None:
-            resident = read.resident.to(self.device, non_blocking=True)
-            keep(read.sample, resident)
+        for matrix, prepared_one in read.resident:
+            resident = prepared_one.to(self.device, non_blocking=True)
+            keep(matrix, resident)
             tensors += resident.tensors()
         batch = Batch(
             index=read.index, sample=read.sample, node_ids=node_ids, features=features, targets=targets

@@ -16,18 +16,55 @@ from musegnn.models import MLP, MuseGNN
 from musegnn.models.dropout import Dropout
 from musegnn.sampling import SampleStore
 from musegnn.training.config import Config, EnergyConfig, ModelConfig
-from musegnn.unfolding import Energy
+from musegnn.unfolding import AbstractEnergy, Energy
 from musegnn.unfolding.penalty import PENALTIES
+from musegnn.unfolding.relational import Predictive, Relational, TypedEnergy
 
 
-def build_model(config: Config, in_dim: int, out_dim: int, graph: Graph | None = None) -> AnyModel:
+def build_model(
+    config: Config, in_dim: int, out_dim: int, graph: Graph | None = None, *, num_relations: int = 0
+) -> AnyModel:
     """The model of a config; its weights are a function of the seed. A peer needs the graph."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.training.seed)
         if config.is_baseline:
             assert graph is not None
             return make(config.baseline.architecture, graph, out_dim, _shape(config))
-        return MuseGNN(in_dim, out_dim, energy=Energy(**asdict(config.energy)), **asdict(config.model))
+        energy = build_energy(config.energy, config.model.hidden, num_relations)
+        return MuseGNN(in_dim, out_dim, energy=energy, **asdict(config.model))
+
+
+def build_energy(config: EnergyConfig, dim: int, num_relations: int) -> AbstractEnergy:
+    """The energy of a config, for a graph with so many relations."""
+    lambda_, gamma, prox = config.lambda_, config.gamma, config.prox
+    given = dim, num_relations, lambda_, gamma, prox
+    typed: dict[str, Any] = {"rank": None if config.rank == "full" else config.rank, "limit": config.limit}
+    if config.kind == "relational":
+        return Relational(*given, **typed, laplacian=config.laplacian)
+    if config.kind == "predictive":
+        return Predictive(*given, **typed, average=config.average)
+    return Energy(lambda_, gamma, config.laplacian, prox, precondition=config.precondition)
+
+
+def _describe_energy(energy: AbstractEnergy) -> EnergyConfig | None:
+    """Its settings, or None if none say what it is; of what is learned, where it began."""
+    prox = next((name for name, penalty in PENALTIES.items() if penalty == energy.penalty), None)
+    if prox is None:
+        return None
+    settings: dict[str, Any] = {"prox": prox}
+    if type(energy) is Energy and not energy.learned():
+        settings |= {"lambda_": float(energy.lambda_), "precondition": energy.precondition}
+    elif isinstance(energy, TypedEnergy):
+        rank = "full" if energy.rank is None else energy.rank
+        settings |= {"lambda_": energy.begins_at, "rank": rank, "limit": energy.limit}
+    if type(energy) is Relational:
+        settings["kind"] = "relational"
+    elif type(energy) is Predictive:
+        settings |= {"kind": "predictive", "average": energy.average}
+    elif "precondition" not in settings:
+        return None
+    laplacian = getattr(energy, "laplacian", EnergyConfig.laplacian)
+    return EnergyConfig(**settings, gamma=float(getattr(energy, "gamma", 0.0)), laplacian=laplacian)
 
 
 def _shape(config: Config) -> Shape:
@@ -62,21 +99,13 @@ def describe_model(model: AnyModel, config: Config) -> tuple[Config, dict[str, i
         given = {**asdict(model.shape), "architecture": model.architecture}
         return config.with_settings(given), {"in_dim": model.in_dim, "out_dim": model.out_dim}
     config = replace(config, baseline=replace(config.baseline, architecture="MuseGNN"))
-    energy, f, g = model.energy, model.f, model.g
-    if type(model) is not MuseGNN or type(energy) is not Energy or energy.learned():
-        return config, None
-    prox = next((name for name, penalty in PENALTIES.items() if penalty == energy.penalty), None)
-    if prox is None or type(f) is not MLP or type(g) is not MLP:
+    f, g = model.f, model.g
+    energy = _describe_energy(model.energy)
+    if type(model) is not MuseGNN or energy is None or type(f) is not MLP or type(g) is not MLP:
         return config, None
     described = replace(
         config,
-        energy=EnergyConfig(
-            lambda_=float(energy.lambda_),
-            gamma=float(energy.gamma),
-            laplacian=energy.laplacian,
-            prox=prox,  # type: ignore[arg-type]
-            precondition=energy.precondition,
-        ),
+        energy=energy,
         model=ModelConfig(
             hidden=f.widths[-1],
             steps=model.steps,
@@ -88,10 +117,13 @@ def describe_model(model: AnyModel, config: Config) -> tuple[Config, dict[str, i
             embedding_dropout=g.input_dropout.p,
             skip=f.skip is not None,
             normalize=f.normalize,
+            norm=f.norm,
         ),
     )
     sizes = {"in_dim": f.widths[0], "out_dim": g.widths[-1]}
-    twin = build_model(described, sizes["in_dim"], sizes["out_dim"])
+    if model.energy.num_relations:
+        sizes["num_relations"] = model.energy.num_relations
+    twin = build_model(described, **sizes, graph=None)
     same = str(twin) == str(model) and g.normalize is False and _shapes(twin) == _shapes(model)
     return (described, sizes) if same else (config, None)
 

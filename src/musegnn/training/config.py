@@ -60,13 +60,23 @@ class SamplingConfig:
 class EnergyConfig:
     """The energy (eq. 4)."""
 
-    lambda_: float = _setting(1.0, "weight of the smoothness", low=0)
+    kind: Literal["smoothness", "relational", "predictive"] = _setting(
+        "smoothness", "the paper's, or one with a learned matrix for each relation (docs/energies.md)"
+    )
+    lambda_: float = _setting(1.0, "weight of the smoothness; where a learned one begins", low=0)
     gamma: float = _setting(0.0, "weight of the means; 0 trains without M", low=0, high=1e6)
     laplacian: Literal["normalized", "combinatorial"] = _setting("normalized", "L_s")
     prox: Literal["none", "relu", "l1", "nonnegative_l1", "group", "box"] = _setting(
         "relu", "the penalty zeta"
     )
     precondition: Literal["none", "jacobi", "authors"] = _setting("none", "of the steps")
+    rank: int | Literal["full"] = _setting(
+        "full", "of H_r of a typed energy: any matrix, or diagonal and so many directions", low=0
+    )
+    limit: float = _setting(
+        2.0, "of |H_r| of a typed energy; the larger it may be, the smaller the steps", low=_ABOVE_ZERO
+    )
+    average: Literal["row", "symmetric"] = _setting("row", "over neighbors, of the predictive energy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +92,9 @@ class ModelConfig:
     input_dropout: float = _setting(0.0, "of the features", low=0, high=_BELOW_ONE)
     embedding_dropout: float = _setting(0.0, "of Y, before g", low=0, high=_BELOW_ONE)
     skip: bool = _setting(False, "one Linear past f, and one past g")
+    norm: Literal["none", "layer", "batch"] = _setting(
+        "none", "before each ReLU of f and g; of a peer behind each convolution, and only there batch"
+    )
     normalize: bool = _setting(False, "divide each row of the features by the sum of its absolute values")
 
 
@@ -90,7 +103,6 @@ class BaselineConfig:
     """A peer in the place of MuseGNN (docs/baselines.md), of which it takes the width, layers and dropout."""
 
     architecture: Architecture = _setting("MuseGNN", "or a peer (docs/baselines.md)")
-    norm: Literal["none", "layer", "batch"] = _setting("none", "behind each convolution")
     residual: bool = _setting(False, "past each convolution")
     heads: int = _setting(4, "of GAT", low=1)
     history: Literal["none", "gas", "graphfm", "freshgnn"] = _setting(
@@ -180,6 +192,14 @@ class Config:
         if self.training.class_weights and self.training.loss == "bce":
             raise InputError("class_weights=true belongs to loss='cross_entropy'; got 'bce'. Leave it out.")
 
+        if self.model.norm == "batch" and not self.is_baseline:
+            raise InputError(
+                "norm='batch' makes a node's embedding depend on the sample, which MuseGNN's must not; "
+                "got it with architecture='MuseGNN'. Take 'layer'."
+            )
+        if self.energy.kind != "smoothness" and self.energy.lambda_ == 0:
+            raise InputError(f"kind='{self.energy.kind}' needs lambda_ above 0; got 0.")
+
     @property
     def is_baseline(self) -> bool:
         """Whether it is a peer that is trained."""
@@ -196,8 +216,10 @@ class Config:
         return self.has_means and self.means.means_home == "disk"
 
     def with_settings(self, settings: dict[str, Any]) -> "Config":
-        """With some settings changed, by name; an unknown one is answered with the nearest."""
+        """With some settings changed, by name, `kind` or `energy.kind`; unknown ones are told the nearest."""
         places = {setting.name: table for table, setting in settings_of_tables()}
+        full = {f"{table}.{name}": name for name, table in places.items()}
+        settings = {full.get(name, name): value for name, value in settings.items()}
         parts: dict[str, dict[str, Any]] = {}
         own = dict(self.sampling.settings)
         sampler = settings.get("sampler", self.sampling.sampler)
@@ -298,9 +320,19 @@ def _sampler_settings(sampler: str) -> list[str]:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}."
+    if owners := [sampler for sampler in SAMPLERS if name in _sampler_settings(sampler)]:
+        whose = " or ".join(owners)
+        return f"{name!r} is a setting of the sampler {whose}, not of this one. Set sampler={owners[0]}, too."
+    near = _near(name, known)
+    hint = f"Did you mean {near!r}?" if near else f"There are {', '.join(known)}."
     return f"there is no setting {name!r}. {hint}"
+
+
+def _near(name: str, known: list[str]) -> str | None:
+    """The nearest of some names, whatever the capitals."""
+    by_lower = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[near[0]] if near else None
 
 
 def _whole(value: Any, table: str, name: str) -> Any:
@@ -332,7 +364,9 @@ def _check(setting: "Field[Any]", value: Any, hint: Any) -> None:
         return
     if is_number and int in kinds and isinstance(value, int) and low <= value <= min(high, _LARGEST_WHOLE):
         return
-    raise InputError(f"{setting.name} must be {_allowed(kinds, choices, low, high)}; got {value!r}.")
+    near = _near(value, choices) if isinstance(value, str) else None
+    hint = f" Did you mean {near!r}?" if near else ""
+    raise InputError(f"{setting.name} must be {_allowed(kinds, choices, low, high)}; got {value!r}.{hint}")
 
 
 def _allowed(kinds: tuple[Any, ...], choices: list[Any], low: float, high: float) -> str:

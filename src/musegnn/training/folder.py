@@ -247,10 +247,12 @@ def _read_sealed(path: Path) -> dict[str, Any]:
 def _is_record(record: dict[str, Any]) -> bool:
     """Whether it names a graph and samples as `musegnn.train` does."""
     model = record.get("model")
-    sizes = sorted((name, type(size)) for name, size in model.items()) if isinstance(model, dict) else None
+    sizes = {name: type(size) for name, size in model.items()} if isinstance(model, dict) else {}
+    # Of an energy with relations.
+    kinds = {"in_dim": int, "out_dim": int} | ({"num_relations": int} if "num_relations" in sizes else {})
     return (
         all(_is_place(record.get(part)) for part in ("graph", "samples"))
-        and (model is None or sizes == [("in_dim", int), ("out_dim", int)])
+        and (model is None or sizes == kinds)
         and isinstance(record.get("labels"), str | None)
     )
 

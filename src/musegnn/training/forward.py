@@ -127,9 +127,9 @@ def cast(precision: str, device: torch.device) -> AbstractContextManager[object]
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
-def uses_relations(model: AnyModel) -> bool:
-    """Whether samples must tell the relation of each entry."""
-    return isinstance(model, MuseGNN) and model.energy.uses_relations
+def relations_of(model: AnyModel) -> int:
+    """How many relations samples must tell; 0: none."""
+    return model.energy.num_relations if isinstance(model, MuseGNN) else 0
 
 
 def device_of(model: AnyModel) -> torch.device:

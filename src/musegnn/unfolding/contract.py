@@ -120,11 +120,8 @@ class AbstractEnergy(nn.Module, ABC):
     """An energy with all its settings, for any subgraph. Learned ones are its parameters."""
 
     penalty: Penalty
-
-    @property
-    def uses_relations(self) -> bool:
-        """Whether samples must tell the relation of each entry (`Sample.relation`)."""
-        return False
+    num_relations: int = 0
+    """Of the graph, that samples must tell of each entry (`Sample.relation`); 0: it need not be told."""
 
     @abstractmethod
     def on(

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from musegnn.errors import InputError
@@ -19,7 +19,7 @@ from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, S
 from musegnn.unfolding.kernel import CpuKernel, GpuKernel, Kernel
 from musegnn.unfolding.penalty import EntrywisePenalty, Penalty, Rows, Scalar, penalty_of
 from musegnn.unfolding.propagate import propagate
-from musegnn.unfolding.resident import resident
+from musegnn.unfolding.resident import degree_of, resident
 
 Precondition = Literal["none", "jacobi", "authors"]
 Columns = Float[Tensor, "nodes 1"]
@@ -94,7 +94,7 @@ class Smoothness(AbstractProblem):
         self.energy, self.sample, self.like = energy, sample, like
         self._given_mu = _checked_means(mu, energy.gamma, like)
         self._exact = torch.promote_types(like.dtype, torch.float32)
-        degree = _degree(sample, like.device).double()[:, None]
+        degree = degree_of(sample, like.device).double()[:, None]
         is_normalized = energy.laplacian == "normalized"
         self._scale = self._as_like((degree + 1).rsqrt() if is_normalized else torch.ones_like(degree))
         self._loop = self._as_like(degree / (degree + 1) if is_normalized else degree)
@@ -256,12 +256,6 @@ class Smoothness(AbstractProblem):
         else:
             chosen = 1 / self.sigma
         return chosen, chosen * ones, chosen < 2 / self.sigma
-
-
-def _degree(sample: Sample, device: torch.device) -> Integer[Tensor, " nodes"]:
-    if device.type == "cuda" and has_triton():
-        return resident(sample, device).degree
-    return torch.from_numpy(np.diff(sample.indptr))
 
 
 def _weight(name: str, weight: object) -> float | nn.Parameter:

@@ -1,5 +1,7 @@
 """H, a learned matrix between channels: any, diagonal, or diagonal and a few directions."""
 
+from math import inf
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -8,12 +10,17 @@ from musegnn.unfolding.penalty import Rows
 
 
 class Mixing(nn.Module):
-    """X -> X H, with H = diag(h) + U V', or any matrix if no rank is given; I at the start."""
+    """X -> X H, with H = diag(h) + U V', or any matrix if no rank is given; I at the start.
 
-    def __init__(self, dim: int, rank: int | None = None) -> None:
+    |H|_2 <= `limit`: a larger one is scaled down, since steps must be the smaller the larger H is. The factor
+    is a constant to gradients, as the step size is.
+    """
+
+    def __init__(self, dim: int, rank: int | None = None, limit: float = inf) -> None:
         super().__init__()
+        self.limit = limit
         self.H = self.h = self.U = self.V = None
-        self._known: tuple[object, float] | None = None
+        self._known: tuple[object, Tensor] | None = None
         if rank is None:
             self.H = nn.Parameter(torch.eye(dim))
             return
@@ -31,15 +38,29 @@ class Mixing(nn.Module):
         """X H'."""
         return self._apply_matrix(X, transposed=True)
 
+    def subtract(self, total: Rows, X: Rows) -> Rows:
+        """total - X H', in one pass."""
+        if self.H is not None:
+            return torch.addmm(total, X, self._scale(self.H, X).T, alpha=-1)
+        return total - self.transposed(X)
+
+    def _scale(self, part: Tensor, like: Rows) -> Tensor:
+        """As much of H as `limit` allows."""
+        if self.limit == inf:
+            return part.to(like.dtype)
+        share = (self.limit / self._bound()).clamp(max=1)
+        return part.to(like.dtype) * share.to(like)
+
     def _apply_matrix(self, X: Rows, *, transposed: bool) -> Rows:
         if self.H is not None:
-            H = self.H.to(X.dtype)
+            H = self._scale(self.H, X)
             return X @ (H.T if transposed else H)
         assert self.h is not None
-        result = X * self.h.to(X.dtype)
+        result = X * self._scale(self.h, X)
         if self.U is not None and self.V is not None:
-            first, second = (self.V, self.U) if transposed else (self.U, self.V)
-            result = result + (X @ first.to(X.dtype)) @ second.to(X.dtype).T
+            U, V = self._scale(self.U, X), self.V.to(X.dtype)
+            first, second = (V, U) if transposed else (U, V)
+            result = result + (X @ first) @ second.T
         return result
 
     def matrix(self) -> Float[Tensor, "dim dim"]:
@@ -48,27 +69,43 @@ class Mixing(nn.Module):
         assert some is not None
         return self.forward(torch.eye(len(some), dtype=some.dtype, device=some.device))
 
+    def norm(self) -> Float[Tensor, ""]:
+        """At least |H|_2; of any matrix no more than 1 % above it."""
+        return self._bound().clamp(max=self.limit)
+
     @torch.no_grad()
-    def norm(self) -> float:
-        """At least |H|_2; computed anew when H has changed."""
+    def _bound(self) -> Float[Tensor, ""]:
+        """That of what is learned, before it is scaled; computed anew when that has changed."""
         version = tuple((part.data_ptr(), part._version) for part in self.parameters())
         if self._known is None or self._known[0] != version:
             self._known = version, self._norm()
         return self._known[1]
 
-    def _norm(self) -> float:
+    def _norm(self) -> Float[Tensor, ""]:
         if self.H is not None:
-            found = torch.linalg.matrix_norm(self.H.double(), 2)
-        else:
-            assert self.h is not None
-            found = self.h.double().abs().max()
-            if self.U is not None and self.V is not None:
-                found = found + _norm(self.U) * _norm(self.V)
-        # What is rounded is much less.
-        return float(found) * (1 + 1e-9)
+            return _norm(self.H)
+        assert self.h is not None
+        largest = self.h.double().abs().max()
+        return largest if self.U is None or self.V is None else largest + _norm(self.U) * _norm(self.V)
 
 
-def _norm(U: Float[Tensor, "dim rank"]) -> Tensor:
-    """|U|_2, from the few numbers of U'U."""
-    found: Tensor = torch.linalg.eigvalsh(U.double().T @ U.double())[-1].clamp(min=0).sqrt()
-    return found
+_SQUARINGS = 8
+
+
+def _norm(H: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
+    """At least |H|_2, without iterating and without waiting for a GPU.
+
+        |H|_2^2 = |H'H|_2 <= |(H'H)^p|_F^(1/p) <= d^(1/2p) |H|_2^2,   p = 256
+
+    by squaring; each square is scaled to a norm of 1, whose logarithm is added up.
+    """
+    G = H.double().T @ H.double()
+    log = torch.zeros((), dtype=torch.float64, device=H.device)
+    for k in range(_SQUARINGS + 1):
+        if k:
+            G = G @ G
+        size = G.norm().clamp(min=torch.finfo(torch.float64).tiny)
+        G = G / size
+        log = log + size.log() / 2**k
+    # What is rounded is much less.
+    return (log / 2).exp() * (1 + 1e-9)

@@ -1,9 +1,10 @@
 """A Y, the sum over the neighbors, differentiable. That of a sample is symmetric: its own transpose."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import Function
 
@@ -11,20 +12,7 @@ from musegnn import ops
 from musegnn.extras import has_triton
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.penalty import Rows
-from musegnn.unfolding.resident import resident
-
-
-@runtime_checkable
-class Matrix(Protocol):
-    """Rows of zeros and ones: a sample, or one of its relations."""
-
-    @property
-    def indptr(self) -> np.ndarray:
-        """Where each row begins, and the end of the last."""
-
-    @property
-    def indices(self) -> np.ndarray:
-        """Columns."""
+from musegnn.unfolding.resident import Matrix, resident
 
 
 def propagate(sample: Sample, X: Rows) -> Rows:
@@ -48,7 +36,7 @@ class _Summed(Function):
             out = np.empty_like(values)
             ops.propagate(A.indptr, A.indices, values, out, threads=torch.get_num_threads())
             return torch.from_numpy(out)
-        if X.device.type == "cuda" and has_triton() and isinstance(A, Sample):
+        if X.device.type == "cuda" and has_triton():
             from musegnn.ops.descend import triton
 
             result = torch.empty_like(X)
@@ -60,6 +48,52 @@ class _Summed(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         A, At = ctx.matrices
         return summed(At, A, grads[0]), None, None
+
+
+class Weights(NamedTuple):
+    """Of the rows of A, of its columns, and of what is added; None: nothing."""
+
+    left: Float[Tensor, "nodes 1"]
+    right: Float[Tensor, "nodes 1"]
+    take: Float[Tensor, "nodes 1"] | None = None
+
+
+def weighed(A: Matrix, At: Matrix, weights: Weights, X: Rows, B: Rows | None = None) -> Rows:
+    """left A (right X) + take B, in one pass where there is a kernel; differentiable in X and B."""
+    result: Rows = _Weighed.apply(X, B, A, At, weights)
+    return result
+
+
+class _Weighed(Function):
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, B: Tensor | None, A: Matrix, At: Matrix, weights: Weights) -> Tensor:
+        ctx.given = A, At, weights
+        X, B = X.detach().contiguous(), None if B is None else B.detach().contiguous()
+        is_fused = X.device.type == "cuda" and has_triton()
+        if not is_fused and not (X.device.type == "cpu" and X.dtype in (torch.float32, torch.float64)):
+            result: Tensor = weights.left * _Summed.apply(weights.right * X, A, At)
+            return result if B is None or weights.take is None else result + weights.take * B
+        nothing = torch.zeros_like(weights.left)
+        take = nothing if weights.take is None else weights.take
+        step = [part[:, 0].contiguous() for part in (nothing, weights.left, weights.right, take)]
+        other = X if B is None else B
+        out = torch.empty_like(X)
+        if is_fused:
+            from musegnn.ops.descend import triton
+
+            csr = resident(A, X.device).csr
+            triton.descend(csr, triton.Coefficients(*step), X, other, ops.Clip(), out, None)
+            return out
+        arrays = ops.Step(*(part.numpy() for part in step)), X.numpy(), other.numpy(), ops.Clip(), out.numpy()
+        ops.descend(A.indptr, A.indices, *arrays, threads=torch.get_num_threads())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (A, At, weights), (G,) = ctx.given, grads
+        dX = weighed(At, A, Weights(weights.right, weights.left), G) if ctx.needs_input_grad[0] else None
+        dB = weights.take * G if ctx.needs_input_grad[1] else None
+        return dX, dB, None, None, None
 
 
 def sparse(A: Matrix, like: Tensor) -> Tensor:

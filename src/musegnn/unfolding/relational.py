@@ -5,20 +5,21 @@ from functools import cached_property
 from math import expm1, log
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musegnn.errors import InputError
+from musegnn.graph.relation import MAX_RELATIONS
 from musegnn.sampling.record import Laplacian, Sample
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen
 from musegnn.unfolding.mixing import Mixing
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar, penalty_of
-from musegnn.unfolding.ties import Tie, along, ties
+from musegnn.unfolding.propagate import Weights, weighed
+from musegnn.unfolding.resident import degree_of
+from musegnn.unfolding.ties import Columns, Tie, along, kept, ties
 
-Columns = Float[Tensor, "nodes 1"]
 Average = Literal["row", "symmetric"]
 
 
@@ -30,8 +31,8 @@ class Term(ABC):
         """E_r(Y)."""
 
     @abstractmethod
-    def half_gradient(self, Y: Rows) -> Rows:
-        """Half of its gradient."""
+    def add_half_gradient(self, total: Rows, Y: Rows, weight: Scalar) -> Rows:
+        """total + weight times half of its gradient."""
 
     @abstractmethod
     def size(self) -> Columns:
@@ -43,14 +44,15 @@ class TypedEnergy(AbstractEnergy):
 
     Args:
         dim: d.
-        num_relations: R, of the graph; 0 where it has none: then there is one, each edge of it both ways.
+        num_relations: R, of the graph; 0 where it has none: then there is one, without a direction.
         lambda_: Where each lambda_r begins.
         gamma: Weight of the means.
         prox: The penalty zeta.
         rank: Of H_r = diag(h_r) + U_r V_r'; None: any d x d matrix, 0: diagonal.
+        limit: Of |H_r|_2; the larger it is, the smaller are the steps.
     """
 
-    ways = 1
+    directions = 1
     """How often a relation counts: 2 if also against its direction, with a matrix of its own."""
 
     def __init__(
@@ -62,23 +64,25 @@ class TypedEnergy(AbstractEnergy):
         prox: str | Penalty = "relu",
         *,
         rank: int | None = None,
+        limit: float = 2.0,
     ) -> None:
         super().__init__()
-        if lambda_ <= 0 or gamma < 0 or num_relations < 0:
+        if not limit > 0 or (rank is not None and rank < 0):
+            raise InputError(f"limit must be above 0, and rank 0 or more or None; got {limit} and {rank}.")
+        if lambda_ <= 0 or gamma < 0 or not 0 <= num_relations <= MAX_RELATIONS:
             raise InputError(
-                "lambda_ must be above 0, gamma and num_relations 0 or more; "
+                f"lambda_ must be above 0, gamma 0 or more, and num_relations in 0..{MAX_RELATIONS}; "
                 f"got {lambda_}, {gamma} and {num_relations}."
             )
         self.gamma, self.num_relations = float(gamma), num_relations
+        self.begins_at, self.rank = float(lambda_), rank
         self.penalty = penalty_of(prox)
+        self.limit = float(limit)
+        # Without relations an edge has no direction.
+        self.ways = self.directions if num_relations else 1
         count = self.ways * max(1, num_relations)
-        self.mixings = nn.ModuleList(Mixing(dim, rank) for _ in range(count))
+        self.mixings = nn.ModuleList(Mixing(dim, rank, self.limit) for _ in range(count))
         self.raw_lambda = nn.Parameter(torch.full((count,), lambda_ + log(-expm1(-lambda_))))
-
-    @property
-    def uses_relations(self) -> bool:
-        """Whether samples must tell the relation of each entry."""
-        return self.num_relations > 0
 
     @property
     def lambdas(self) -> Float[Tensor, " terms"]:
@@ -148,7 +152,7 @@ class TypedProblem(AbstractProblem):
         """H Y = (1 + gamma) Y + sum_r lambda_r half the gradient of E_r."""
         total = (1 + self._gamma) * Y
         for weight, term in zip(self._lambdas, self._terms, strict=True):
-            total = total + weight * term.half_gradient(Y)
+            total = term.add_half_gradient(total, Y, weight)
         return total
 
     def target(self, Z: Rows) -> Rows:
@@ -179,7 +183,7 @@ class Predictive(TypedEnergy):
     P_r takes the mean over the neighbors (`average="row"`), or is D_i^-1/2 A_r D_j^-1/2 ("symmetric").
     """
 
-    ways = 2
+    directions = 2
 
     def __init__(self, dim: int, *given: Any, average: Average = "row", **settings: Any) -> None:
         super().__init__(dim, *given, **settings)
@@ -195,28 +199,35 @@ class Predictive(TypedEnergy):
 class _Prediction(Term):
     def __init__(self, tie: Tie, mixing: Mixing, average: Average, like: Tensor) -> None:
         self._tie, self._mixing, self._average = tie, mixing, average
-        to, of = (np.maximum(csr.degree, 1).astype(np.float64) for csr in tie)
-        left, right = (1 / to, np.ones_like(of)) if average == "row" else (to**-0.5, of**-0.5)
-        self._left, self._right = _column(left, like), _column(right, like)
-        self._has = _column(tie.A.degree > 0, like)
+        self._left, self._right, self._has, self._load = kept(tie, average, like, self._weights)
 
     def value(self, Y: Rows) -> Scalar:
         return self._residual(Y).square().sum()
 
-    def half_gradient(self, Y: Rows) -> Rows:
-        R = self._residual(Y)
-        return R - self._mixing.transposed(self._right * along(self._tie.back, self._left * R))
+    def add_half_gradient(self, total: Rows, Y: Rows, weight: Scalar) -> Rows:
+        R = weight * self._residual(Y)
+        across = weighed(*self._tie.back, Weights(self._right, self._left), R)
+        return self._mixing.subtract(total + R, across)
 
     def size(self) -> Columns:
-        """h + |H|^2 P'1, by Cauchy and Schwarz; where |P|_2 <= 1, (1 + |H|)^2 / 2."""
-        norm = self._mixing.norm()
+        """(1 + |H|) (h + |H| P'1) / 2, by |u - v|^2 <= (1 + |H|) (|u|^2 + |v|^2 / |H|) and Jensen.
+
+        Where |P|_2 <= 1, (1 + |H|)^2 / 2.
+        """
+        norm = self._mixing.norm().to(self._has)
         if self._average == "symmetric":
-            return torch.full_like(self._has, (1 + norm) ** 2 / 2)
-        return self._has + norm**2 * self._right * along(self._tie.back, self._left * self._has)
+            return ((1 + norm) ** 2 / 2).expand_as(self._has)
+        return (1 + norm) * (self._has + norm * self._load) / 2
 
     def _residual(self, Y: Rows) -> Rows:
-        """h * (Y - P Y H)."""
-        return self._has * (Y - self._mixing.forward(self._left * along(self._tie, self._right * Y)))
+        """h * (Y - P Y H); a row of P without neighbors is 0."""
+        return weighed(*self._tie, Weights(-self._left, self._right, self._has), self._mixing.forward(Y), Y)
+
+    def _weights(self, leaving: Columns, arriving: Columns) -> tuple[Columns, ...]:
+        """P = diag(left) A diag(right); h; P'1."""
+        to, of = leaving.clamp(min=1), arriving.clamp(min=1)
+        left, right = (1 / to, torch.ones_like(of)) if self._average == "row" else (to.rsqrt(), of.rsqrt())
+        return left, right, (leaving > 0).to(left), right * along(self._tie.back, left)
 
 
 class Relational(TypedEnergy):
@@ -236,33 +247,35 @@ class Relational(TypedEnergy):
 
     def term(self, tie: Tie, mixing: Mixing, sample: Sample, like: Tensor) -> Term:
         """Sum over edges of |s_i Y_i H - s_j Y_j|^2."""
-        degree = np.diff(sample.indptr).astype(np.float64)
-        scale = (degree + 1) ** -0.5 if self.laplacian == "normalized" else np.ones_like(degree)
-        return _Agreement(tie, mixing, scale, like)
+        return _Agreement(tie, mixing, sample, self.laplacian, like)
 
 
 class _Agreement(Term):
-    def __init__(self, tie: Tie, mixing: Mixing, scale: Float[np.ndarray, " nodes"], like: Tensor) -> None:
-        self._tie, self._mixing, self._scale = tie, mixing, _column(scale, like)
-        self._out, self._into = (_column(scale**2 * csr.degree, like) for csr in tie)
+    def __init__(self, tie: Tie, mixing: Mixing, sample: Sample, laplacian: Laplacian, like: Tensor) -> None:
+        self._tie, self._mixing, self._sample = tie, mixing, sample
+        make = self._normalized if laplacian == "normalized" else self._plain
+        scale, self._out, self._into = kept(tie, laplacian, like, make)
+        self._scales = Weights(scale, scale)
 
     def value(self, Y: Rows) -> Scalar:
         said = self._mixing.forward(Y)
-        across = said * self._sum(self._tie, Y)
+        across = said * weighed(*self._tie, self._scales, Y)
         return (self._out * said.square() + self._into * Y.square() - 2 * across).sum()
 
-    def half_gradient(self, Y: Rows) -> Rows:
-        own = self._out * self._mixing.forward(Y) - self._sum(self._tie, Y)
-        others = self._mixing.forward(self._sum(self._tie.back, Y))
-        return self._mixing.transposed(own) + self._into * Y - others
+    def add_half_gradient(self, total: Rows, Y: Rows, weight: Scalar) -> Rows:
+        left_out = Weights(self._scales.left, self._scales.right, -self._out)
+        own = weighed(*self._tie, left_out, Y, self._mixing.forward(Y))
+        others = self._mixing.forward(weighed(*self._tie.back, self._scales, Y))
+        return total + weight * (self._mixing.subtract(self._into * Y - others, own))
 
     def size(self) -> Columns:
         """|H|^2 s^2 d_out + s^2 d_in, since |u - v|^2 <= 2 |u|^2 + 2 |v|^2."""
-        return self._mixing.norm() ** 2 * self._out + self._into
+        return self._mixing.norm().to(self._out) ** 2 * self._out + self._into
 
-    def _sum(self, tie: Tie, Y: Rows) -> Rows:
-        return self._scale * along(tie, self._scale * Y)
+    def _normalized(self, leaving: Columns, arriving: Columns) -> tuple[Columns, ...]:
+        """s, s^2 d_out, s^2 d_in."""
+        degree = degree_of(self._sample, leaving.device).double()[:, None]
+        return (degree + 1).rsqrt(), leaving / (degree + 1), arriving / (degree + 1)
 
-
-def _column(values: np.ndarray, like: Tensor) -> Columns:
-    return torch.from_numpy(np.ascontiguousarray(values)).to(like.device, like.dtype)[:, None]
+    def _plain(self, leaving: Columns, arriving: Columns) -> tuple[Columns, ...]:
+        return torch.ones_like(leaving), leaving, arriving

@@ -1,9 +1,9 @@
 """What is made of a sample once, before its steps: its matrix on a device, and the levels of its nodes.
 
-Both are kept as long as the sample lives; a loader makes them ahead of time.
+Both are kept as long as the sample lives; a loader makes them ahead of time. Its relations are matrices too.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -12,6 +12,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from musegnn import ops
+from musegnn.extras import has_triton
 from musegnn.sampling.record import Sample
 
 if TYPE_CHECKING:
@@ -20,14 +21,28 @@ if TYPE_CHECKING:
 Levels = UInt8[np.ndarray, " nodes"]
 
 _levels: "WeakKeyDictionary[Sample, Levels]" = WeakKeyDictionary()
-_resident: "WeakKeyDictionary[Sample, Resident]" = WeakKeyDictionary()
+_resident: "WeakKeyDictionary[Matrix, Resident]" = WeakKeyDictionary()
+
+
+@runtime_checkable
+class Matrix(Protocol):
+    """Rows of zeros and ones: a sample, or one of its relations."""
+
+    @property
+    def indptr(self) -> np.ndarray:
+        """Where each row begins, and the end of the last."""
+
+    @property
+    def indices(self) -> np.ndarray:
+        """Columns."""
 
 
 class Resident(NamedTuple):
-    """A sample's matrix on a device."""
+    """A matrix on a device."""
 
     csr: "Csr"
     levels: UInt8[Tensor, " nodes"]
+    """Those of a sample's nodes; a relation alone has none."""
 
     @property
     def degree(self) -> Int64[Tensor, " nodes"]:
@@ -59,24 +74,32 @@ def levels_of(sample: Sample) -> Levels:
     return _levels[sample]
 
 
-def prepared(sample: Sample) -> Resident:
+def prepared(matrix: Matrix) -> Resident:
     """What a device will need, on the CPU."""
     from musegnn.ops.descend.triton import cut_rows
 
-    return Resident(cut_rows(sample.indptr, sample.indices), torch.from_numpy(levels_of(sample)))
+    levels = levels_of(matrix) if isinstance(matrix, Sample) else np.empty(0, dtype=np.uint8)
+    return Resident(cut_rows(matrix.indptr, matrix.indices), torch.from_numpy(levels))
 
 
-def keep(sample: Sample, resident: Resident) -> None:
-    """This is the sample's matrix on the device."""
-    _resident[sample] = resident
+def keep(matrix: Matrix, resident: Resident) -> None:
+    """This is the matrix on the device."""
+    _resident[matrix] = resident
 
 
-def resident(sample: Sample, device: torch.device) -> Resident:
+def resident(matrix: Matrix, device: torch.device) -> Resident:
     """The matrix on the device; moved there if it is not yet."""
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
-    found = _resident.get(sample)
+    found = _resident.get(matrix)
     if found is None or found.levels.device != device:
-        found = prepared(sample).to(device)
-        _resident[sample] = found
+        found = prepared(matrix).to(device)
+        _resident[matrix] = found
     return found
+
+
+def degree_of(matrix: Matrix, device: torch.device) -> Int64[Tensor, " nodes"]:
+    """Entries of each row, on a GPU if the matrix is there."""
+    if device.type == "cuda" and has_triton():
+        return resident(matrix, device).degree
+    return torch.from_numpy(np.diff(matrix.indptr)).to(device)

@@ -1,47 +1,58 @@
 """The edges of a subgraph by relation and direction, and sums along them, differentiable."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from jaxtyping import Int32, Int64
+import torch
+from jaxtyping import Float, Int32, Int64
+from torch import Tensor
 
 from musegnn.errors import InputError
 from musegnn.graph.relation import has_relation
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.penalty import Rows
 from musegnn.unfolding.propagate import summed
+from musegnn.unfolding.resident import Matrix, degree_of
+
+Columns = Float[Tensor, "nodes 1"]
 
 
-class Csr(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Csr:
     """Rows of a matrix of zeros and ones."""
 
     indptr: Int64[np.ndarray, " nodes_plus_1"]
     indices: Int32[np.ndarray, " entries"]
 
-    @property
-    def degree(self) -> Int64[np.ndarray, " nodes"]:
-        """Entries of each row."""
-        return np.diff(self.indptr)
-
 
 class Tie(NamedTuple):
     """A relation: A with A_ij = 1 for each edge i -> j, and its transpose."""
 
-    A: Csr
-    At: Csr
+    A: Matrix
+    At: Matrix
 
     @property
     def back(self) -> "Tie":
         """The same edges, the other way."""
         return Tie(self.At, self.A)
 
+    def degrees(self, device: torch.device) -> tuple[Columns, Columns]:
+        """Edges that leave each node, and those that arrive, in float64."""
+        leaving, arriving = (degree_of(matrix, device).double()[:, None] for matrix in self)
+        return leaving, arriving
+
 
 _ties: "WeakKeyDictionary[Sample, dict[int, list[Tie]]]" = WeakKeyDictionary()
+_columns: "WeakKeyDictionary[Matrix, dict[object, tuple[Columns, ...]]]" = WeakKeyDictionary()
 
 
 def ties(sample: Sample, num_relations: int) -> list[Tie]:
-    """The relations of a subgraph; of 0 there is one all the same, each edge of it both ways."""
+    """The relations of a subgraph; of 0 there is one all the same, without a direction."""
+    if not num_relations:
+        return [Tie(sample, sample)]
     found = _ties.setdefault(sample, {})
     if num_relations not in found:
         found[num_relations] = _split(sample, num_relations)
@@ -49,9 +60,6 @@ def ties(sample: Sample, num_relations: int) -> list[Tie]:
 
 
 def _split(sample: Sample, num_relations: int) -> list[Tie]:
-    if not num_relations:
-        whole = Csr(sample.indptr, sample.indices)
-        return [Tie(whole, whole)]
     codes = sample.relation
     if codes is None:
         raise InputError(
@@ -76,3 +84,15 @@ def _split(sample: Sample, num_relations: int) -> list[Tie]:
 def along(tie: Tie, X: Rows) -> Rows:
     """A X: row i is the sum of the rows j with an edge i -> j."""
     return summed(tie.A, tie.At, X)
+
+
+def kept(
+    tie: Tie, name: object, like: Tensor, make: Callable[[Columns, Columns], tuple[Columns, ...]]
+) -> tuple[Columns, ...]:
+    """What `make` makes of the degrees of a relation, once for each subgraph: every step asks for it."""
+    made = _columns.setdefault(tie.A, {})
+    key = name, like.device, like.dtype
+    if key not in made:
+        with torch.no_grad():
+            made[key] = tuple(part.to(like.dtype) for part in make(*tie.degrees(like.device)))
+    return made[key]
