@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Integer, UInt, UInt32
 
+from musegnn import ops
 from musegnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,12 +64,4 @@ def codes_of(
     """The bit set of each entry of a subgraph, from that of the graph; None where the graph has none."""
     if graph.relation is None:
         return None
-    starts = graph.indptr[node_ids]
-    counts = graph.indptr[node_ids + 1] - starts
-    rows = np.repeat(np.arange(len(node_ids)), counts)
-    first = np.concatenate([[0], np.cumsum(counts)])[:-1]
-    places = np.arange(len(rows)) + np.repeat(starts - first, counts)
-    # Rows in their order, and the columns of each ascend: so do these keys.
-    keys = rows << 32 | graph.indices[places]
-    wanted = np.repeat(np.arange(len(node_ids)), np.diff(indptr)) << 32 | node_ids[indices].astype(np.int64)
-    return np.asarray(graph.relation[places[np.searchsorted(keys, wanted)]])
+    return ops.look_up_codes(graph.indptr, graph.indices, graph.relation, node_ids, indptr, indices)

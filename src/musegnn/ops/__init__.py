@@ -9,7 +9,7 @@ import importlib
 from types import ModuleType
 
 import numpy as np
-from jaxtyping import Float, Float64, Int32, Int64, Integer, UInt8, UInt32, UInt64
+from jaxtyping import Float, Float64, Int32, Int64, Integer, UInt, UInt8, UInt32, UInt64
 
 # A subpackage becomes an attribute of this one when it is imported; the function of its name must come later.
 import musegnn.ops.descend.reference
@@ -23,6 +23,7 @@ import musegnn.ops.partition_edges.reference
 import musegnn.ops.random_bits.reference
 import musegnn.ops.random_walk.reference
 import musegnn.ops.reach.reference
+import musegnn.ops.relate.reference
 import musegnn.ops.sample_neighbors.reference
 import musegnn.ops.shuffle.reference
 import musegnn.ops.spectral_bounds.reference  # noqa: F401
@@ -176,6 +177,30 @@ def local_ids(
 ) -> Int64[np.ndarray, " m"]:
     """The position of each of `ids` in `node_ids`, which are distinct and hold them all."""
     return _op("local_ids", compiled).local_ids(_plain(node_ids), _plain(ids), num_nodes)  # type: ignore[no-any-return]
+
+
+def look_up_codes(
+    indptr: Int64[np.ndarray, " graph_plus_1"],
+    indices: Integer[np.ndarray, " graph_entries"],
+    codes: UInt[np.ndarray, " graph_entries"],
+    node_ids: Integer[np.ndarray, " nodes"],
+    sample_indptr: Indptr,
+    sample_indices: Indices,
+    *,
+    compiled: bool = True,
+) -> UInt[np.ndarray, " entries"]:
+    """The code that each entry of a subgraph has in the graph, of which it must be an entry."""
+    graph = [_plain(part) for part in (indptr, indices, codes)]
+    sample = [_plain(part) for part in (node_ids, sample_indptr, sample_indices)]
+    return _op("relate", compiled).look_up_codes(*graph, *sample)  # type: ignore[no-any-return]
+
+
+def split_by_bit(
+    indptr: Indptr, indices: Indices, codes: UInt[np.ndarray, " entries"], bit: int, *, compiled: bool = True
+) -> tuple[Indptr, Integer[np.ndarray, " kept"]]:
+    """The entries whose code has a bit, as a matrix of their own."""
+    parts = [_plain(part) for part in (indptr, indices, codes)]
+    return _op("relate", compiled).split_by_bit(*parts, bit)  # type: ignore[no-any-return]
 
 
 def spectral_bounds(

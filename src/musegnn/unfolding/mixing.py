@@ -70,7 +70,7 @@ class Mixing(nn.Module):
         return self.forward(torch.eye(len(some), dtype=some.dtype, device=some.device))
 
     def norm(self) -> Float[Tensor, ""]:
-        """At least |H|_2; of any matrix no more than 1 % above it."""
+        """At least |H|_2; of any matrix of 512 columns no more than 3 % above it."""
         return self._bound().clamp(max=self.limit)
 
     @torch.no_grad()
@@ -89,23 +89,25 @@ class Mixing(nn.Module):
         return largest if self.U is None or self.V is None else largest + _norm(self.U) * _norm(self.V)
 
 
-_SQUARINGS = 8
+_SQUARINGS = 6
 
 
 def _norm(H: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
     """At least |H|_2, without iterating and without waiting for a GPU.
 
-        |H|_2^2 = |H'H|_2 <= |(H'H)^p|_F^(1/p) <= d^(1/2p) |H|_2^2,   p = 256
+        |H|_2^2 = |H'H|_2 <= |(H'H)^p|_F^(1/p) <= d^(1/2p) |H|_2^2,   p = 64
 
-    by squaring; each square is scaled to a norm of 1, whose logarithm is added up.
+    by squaring; each square is scaled to a norm of 1, whose logarithm is added up. A product rounds by less
+    than d units in the last place, and those of later squares count half as much each time.
     """
-    G = H.double().T @ H.double()
+    # On a GPU float64 is as fast, and float32 may be less than it says.
+    exact = H if H.device.type == "cpu" else H.double()
+    G = exact.T @ exact
     log = torch.zeros((), dtype=torch.float64, device=H.device)
     for k in range(_SQUARINGS + 1):
         if k:
             G = G @ G
-        size = G.norm().clamp(min=torch.finfo(torch.float64).tiny)
+        size = G.norm().clamp(min=torch.finfo(G.dtype).tiny)
         G = G / size
-        log = log + size.log() / 2**k
-    # What is rounded is much less.
-    return (log / 2).exp() * (1 + 1e-9)
+        log = log + size.double().log() / 2**k
+    return (log / 2).exp() * (1 + 4 * len(G) * torch.finfo(G.dtype).eps)

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int32, Int64
 from torch import Tensor
 
+from musegnn import ops
 from musegnn.errors import InputError
-from musegnn.graph.relation import has_relation
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.penalty import Rows
 from musegnn.unfolding.propagate import summed
@@ -71,14 +71,10 @@ def _split(sample: Sample, num_relations: int) -> list[Tie]:
             f"The energy has {num_relations} relations, but the subgraph has more. "
             "Make the energy with as many as the graph has."
         )
-    rows = np.repeat(np.arange(sample.num_nodes), np.diff(sample.indptr))
-
-    def part(relation: int, *, reverse: bool) -> Csr:
-        kept = has_relation(codes, relation, reverse=reverse)
-        counts = np.bincount(rows[kept], minlength=sample.num_nodes)
-        return Csr(np.concatenate([[0], np.cumsum(counts)]), np.ascontiguousarray(sample.indices[kept]))
-
-    return [Tie(part(r, reverse=False), part(r, reverse=True)) for r in range(num_relations)]
+    ways = [
+        Csr(*ops.split_by_bit(sample.indptr, sample.indices, codes, bit)) for bit in range(2 * num_relations)
+    ]
+    return [Tie(*ways[2 * r : 2 * r + 2]) for r in range(num_relations)]
 
 
 def along(tie: Tie, X: Rows) -> Rows:

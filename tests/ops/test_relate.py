@@ -1,0 +1,52 @@
+"""Relations of entries: reference and compiled kernel against each other and against sets of pairs."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musegnn import ops
+
+both = pytest.mark.parametrize("compiled", [False, True], ids=["reference", "numba"])
+
+
+def matrix(rng, num_nodes, share):
+    """Random entries, columns ascending, with a code for each."""
+    rows, columns = np.nonzero(rng.random((num_nodes, num_nodes)) < share)
+    indptr = np.searchsorted(rows, np.arange(num_nodes + 1)).astype(np.int64)
+    codes = rng.integers(0, 16, len(columns)).astype(np.uint8)
+    return indptr, columns.astype(np.int32), codes
+
+
+@both
+@given(seed=st.integers(0, 1000), num_nodes=st.integers(1, 30))
+def test_each_entry_has_the_code_that_it_has_in_the_graph(compiled, seed, num_nodes):
+    rng = np.random.default_rng(seed)
+    indptr, indices, codes = matrix(rng, num_nodes, 0.3)
+    told = {(i, int(indices[e])): codes[e] for i in range(num_nodes) for e in range(indptr[i], indptr[i + 1])}
+    node_ids = rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)]
+    inside = [
+        [j for j, v in enumerate(node_ids) if (int(u), int(v)) in told and rng.random() < 0.7]
+        for u in node_ids
+    ]
+    sample_indptr = np.cumsum([0, *map(len, inside)]).astype(np.int64)
+    sample_indices = np.array([j for row in inside for j in row], dtype=np.int32)
+    found = ops.look_up_codes(
+        indptr, indices, codes, node_ids, sample_indptr, sample_indices, compiled=compiled
+    )
+    assert found.dtype == codes.dtype
+    pairs = [(int(node_ids[i]), int(node_ids[j])) for i, row in enumerate(inside) for j in row]
+    assert found.tolist() == [told[pair] for pair in pairs]
+
+
+@both
+@given(seed=st.integers(0, 1000), num_nodes=st.integers(0, 30), bit=st.integers(0, 4))
+def test_the_entries_with_a_bit_are_kept_in_their_order(compiled, seed, num_nodes, bit):
+    indptr, indices, codes = matrix(np.random.default_rng(seed), num_nodes, 0.3)
+    bounds, kept = ops.split_by_bit(indptr, indices, codes, bit, compiled=compiled)
+    assert (bounds.dtype, kept.dtype) == (np.int64, indices.dtype)
+    assert (bounds[0], bounds[-1], len(bounds)) == (0, len(kept), num_nodes + 1)
+    for i in range(num_nodes):
+        row = slice(indptr[i], indptr[i + 1])
+        wanted = indices[row][(codes[row] >> bit) & 1 == 1]
+        assert kept[bounds[i] : bounds[i + 1]].tolist() == wanted.tolist()
