@@ -9,6 +9,8 @@ from glob import glob
 
 from hypothesis import settings
 
+# That of the terminal pytest was started in; what is captured is as wide as a pipe, unless a test says so.
+os.environ.pop("COLUMNS", None)
 if not glob("/dev/nvidia[0-9]*"):
     os.environ.setdefault("TRITON_INTERPRET", "1")
 

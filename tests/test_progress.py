@@ -37,6 +37,18 @@ def test_a_terminal_gets_a_bar(shown, monkeypatch, capsys, unit):
     assert "Sorting" in capsys.readouterr().err
 
 
+def test_a_narrow_terminal_gets_a_percentage(shown, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(module, "DELAY_SECONDS", -1)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    with progress("Checking what is there", 1208, "samples") as advance:
+        advance(604, note="3.2 GB/s")
+    said = capsys.readouterr().err
+    assert "Checking what is there  50%" in said
+    assert "…" not in said
+
+
 def test_after_a_resume_rate_and_time_left_are_those_of_the_fresh_part(shown, monkeypatch, capsys):
     """900 of 1,000 were there; 20 more in 10 s are 2 a second, and 40 s remain."""
     now = [100.0]

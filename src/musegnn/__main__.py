@@ -2,6 +2,6 @@
 
 import sys
 
-from musegnn.cli.main import main
+from musegnn.cli.start import main
 
 sys.exit(main())

@@ -23,6 +23,8 @@ DELAY_SECONDS = 1.0
 """Work that ends sooner shows nothing."""
 LOG_SECONDS = 30.0
 """Without a terminal, one line at most this often."""
+NARROW = 80
+"""A terminal with fewer columns has no room for a bar."""
 
 _enabled = False
 
@@ -61,25 +63,22 @@ def _bar(description: str, total: int, unit: str, done: int) -> Iterator[Advance
         MofNCompleteColumn,
         Progress,
         ProgressColumn,
+        TaskProgressColumn,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
 
+    console = Console(stderr=True)
     amounts: tuple[ProgressColumn, ...] = (MofNCompleteColumn(),)
     if unit == "B":
         amounts = (DownloadColumn(), TransferSpeedColumn())
     elif unit:
         amounts = (MofNCompleteColumn(), _rate_column(unit))
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *amounts,
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=Console(stderr=True),
-        transient=True,
-    )
+    shown = (BarColumn(), *amounts, TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+    if console.width < NARROW:
+        shown = (TaskProgressColumn(), TimeRemainingColumn())
+    bar = Progress(TextColumn("{task.description}"), *shown, console=console, transient=True)
     task = bar.add_task(description, total=total, completed=done, note="")
     started = time.monotonic()
     live = False

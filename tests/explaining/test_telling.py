@@ -33,8 +33,8 @@ def small(**changes) -> Explanation:
 
 def test_a_sentence():
     assert small().sentence(3) == (
-        "curl is `web` (margin 2 over `net`): 38 % own features, 25 % libcurl4, -12 % own mean, "
-        "0 % from 2 others."
+        "curl is `web` (margin 2 over `net`). Of all that is for it, and against it (-): "
+        "38 % own features, 25 % libcurl4, -12 % own mean, 0 % from 2 others."
     )
     assert small().sentence(4).endswith("12 % mean of libcurl4, -12 % from one other.")
     assert small().sentence(9).endswith("12 % mean of libcurl4, -12 % bias.")
@@ -48,6 +48,17 @@ def test_a_table_that_adds_up():
         "3 others             -0.500   -12.5 %",
         "sum = margin         +2.000",
     ]
+
+
+def test_a_long_name_has_a_line_of_its_own_in_a_narrow_table():
+    names = {10: "curl", 20: "a-library-with-a-long-name"}
+    lines = small(node_name=names.__getitem__).table(2, columns=37).splitlines()
+    assert lines[1:4] == [
+        "own features    0    +1.500   +37.5 %",
+        "a-library-with-a-long-name",
+        "                1    +1.000   +25.0 %",
+    ]
+    assert max(map(len, lines)) <= 37
 
 
 def test_percentages_are_of_the_sum_of_absolute_values():
@@ -155,6 +166,15 @@ def test_a_page_needs_nothing_else_and_names_are_never_markup():
     assert not re.search(r"(src|href)=\"(?!data:)", page.replace(evil, ""))
     # The only address is the name of SVG itself.
     assert set(re.findall(r"https?://[^\"]+", page)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_a_notebook_shows_the_drawing_in_a_frame_that_cannot_reach_it():
+    case = Case(seed=0)
+    page = draw(explain(*case.given, seen=case.seen), case.sample)
+    [(tag, attributes)] = Page(page._repr_html_()).tags
+    assert tag == "iframe"
+    assert attributes["sandbox"] == "allow-scripts"
+    assert attributes["srcdoc"] == page
 
 
 def test_a_drawing_without_tensions_has_edges_all_the_same():

@@ -99,7 +99,7 @@ def test_info_of_a_run_says_what_it_is(place, tmp_path, capsys):
     shutil.copytree(place / "run", tmp_path / "half")
     (tmp_path / "half/result.json").unlink()
     said = call(capsys, "info", tmp_path / "half")
-    assert said.endswith(f"It is not finished. Next: muse train --resume {tmp_path / 'half'}\n")
+    assert said.endswith(f"It is not finished.\nNext: muse train --resume {tmp_path / 'half'}\n")
     best = next((tmp_path / "half/checkpoint").glob("best-*"))
     os.truncate(best, best.stat().st_size - 1)
     assert "is damaged" in call(capsys, "info", tmp_path / "half", "--verify", code=2)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import musegnn
+from musegnn.cli.main import main
 from musegnn.cli.recipes import _published, recipes
 from musegnn.datasets import CATALOG
 from musegnn.errors import InputError
@@ -197,7 +198,7 @@ def test_a_broken_recipe_is_named(monkeypatch):
 
 
 def test_the_table_shows_all(capsys):
-    recipes()
+    main(["recipes"])
     out = capsys.readouterr().out
     rows = [line.split() for line in out.partition("\n\n")[0].splitlines()]
     assert rows[0] == [
@@ -220,7 +221,7 @@ def test_the_table_shows_all(capsys):
 
 @pytest.mark.parametrize("name", names())
 def test_a_recipe_is_printed_as_it_is(name, capsys):
-    recipes(name.upper())
+    main(["recipes", name.upper()])
     out = capsys.readouterr().out
     assert out == catalog.text(name)
     assert Config.from_toml(out, "printed") == load(name)

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import shlex
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,9 +11,12 @@ from pathlib import Path
 import pytest
 from made_runs import HOSTILE, analysis, epoch, made_run, result
 
+import musegnn
 from machine import one_thread, unchecked  # noqa: F401
+from musegnn.cli.main import main
 from musegnn.errors import InputError, MissingExtraError
-from musegnn.reports import page
+from musegnn.recipes import finding
+from musegnn.reports import costs, page
 from musegnn.reports.markup import data_block, join, script, tag
 from musegnn.reports.page import write_report
 from musegnn.reports.reading import RunFiles
@@ -87,7 +91,8 @@ def test_a_page_has_every_part(tmp_path):
         assert said in text, said
     assert "Best on the validation nodes in epoch 2 of 3." in text
     assert "Never predicted" not in text
-    assert f"OMP_NUM_THREADS=2 muse train {tmp_path}/run/config.toml --out {tmp_path}/run-again" in text
+    again = f"OMP_NUM_THREADS=2 muse train {tmp_path}/run/config.toml --samples /data/tiny --out"
+    assert f"{again} {tmp_path}/run-again" in text
     assert 'loss = "cross_entropy"  # bce' in found.text
 
 
@@ -104,6 +109,22 @@ def test_a_real_run_has_a_page(tmp_path):
         f"muse train {tmp_path}/graph --set fanouts=4,3 --set batch_size=20 --set lambda_=2.0" in found.text
     )
     assert bytes_of(run.folder.path) == before | {"report.html": bytes_of(run.folder.path)["report.html"]}
+
+
+def test_the_command_of_a_page_gives_the_same_run(tmp_path):
+    """With samples that lie elsewhere, and settings that `muse train FOLDER` would have chosen otherwise."""
+    run = tiny_run(tmp_path, dropout=0.0, epochs=1)
+    command = shlex.split(costs.commands(RunFiles.read(run.folder.path))[0])
+    assert command[1:3] == ["muse", "train"]
+    assert main(command[2:]) == 0
+    again = musegnn.load_run(tmp_path / "run-again")
+    assert again.weights_digest == run.weights_digest
+    assert set(costs.OF_A_FOLDER) == set(finding._OWN)
+
+
+def test_samples_that_a_command_would_draw_again_are_not_named(tmp_path):
+    drawn = {"digest": "ab" * 32, "folder": "/data/samples-0123abcd", "from_here": ".."}
+    assert "--samples" not in costs.commands(RunFiles.read(made_run(tmp_path / "run", samples=drawn)))[0]
 
 
 def test_the_same_files_give_the_same_bytes(tmp_path):

@@ -1,8 +1,6 @@
 """`muse bench`: the paper's tables and figures, each with MuseGNN and its peers on your own graph."""
 
-import json
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +10,7 @@ from musegnn.benches.catalog import BENCHES
 from musegnn.benches.contenders import CONTENDERS, pick
 from musegnn.benches.data import parse as parse_data
 from musegnn.cli import show
+from musegnn.cli.answer import Answer
 from musegnn.cli.graphs import check_out
 from musegnn.cli.runs import pick_device
 from musegnn.cli.settings import parse
@@ -51,8 +50,7 @@ def bench(
         Path | None, typer.Option(help="Where graphs and samples are kept for the next run, if not stores/.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
-) -> None:
+) -> Answer:
     """Compare MuseGNN with its peers: same graph, split, budget and report, as CSV, Markdown and SVG.
 
     Each cell (contender, graph, seed) is a run folder. A bench that was stopped goes on with the same
@@ -61,8 +59,7 @@ def bench(
     `muse bench gamma --data graphs/mine --seeds 0,1,2`.
     """
     if name is None:
-        _list()
-        return
+        return _list()
     words = {"data": data, "models": models, "seeds": seeds, "seconds": seconds, "tune": tune}
     folder = out or Path("bench") / name
     check_out(folder)
@@ -73,13 +70,14 @@ def bench(
     from musegnn.benches.running import Request, run_bench
 
     request = Request(name=name, device=pick_device(device), **given)
-    table = run_bench(request, lambda told: _tell(told, as_json))
-    if as_json:
-        print(json.dumps(table.to_json(), indent=1))
-        return
-    print(
-        f"\n{table.to_markdown()}\nWrote {request.out / name}.csv, .md, .svg; runs: {request.out / 'cells'}"
-    )
+    table = run_bench(request, _tell)
+
+    def tell() -> None:
+        print()
+        _print_page(table.to_markdown())
+        show.text(f"Wrote {request.out / name}.csv, .md, .svg; runs: {request.out / 'cells'}")
+
+    return Answer(table.to_json(), tell)
 
 
 def _given(name: str, words: dict[str, Any]) -> dict[str, Any]:
@@ -111,15 +109,34 @@ def _command(name: str, words: dict[str, Any], settings: list[str], root: Path |
     return " ".join(["muse bench", name, *parts])
 
 
-def _list() -> None:
-    width = max(map(len, BENCHES))
-    for name, one in BENCHES.items():
-        print(f"  {name:<{width}}  {one.about}")
-    print("\nContenders (--models; a hyphen may stand for a space):\n")
-    width = max(map(len, CONTENDERS))
-    for name, contender in CONTENDERS.items():
-        reason = f" (not run: {contender.reason})" if contender.settings is None else ""
-        print(f"  {name:<{width}}  {contender.about}{reason}")
+def _list() -> Answer:
+    """What there is."""
+    benches = {name: one.about for name, one in BENCHES.items()}
+    contenders = {
+        name: one.about + (f" (not run: {one.reason})" if one.settings is None else "")
+        for name, one in CONTENDERS.items()
+    }
+
+    def tell() -> None:
+        show.lines(benches)
+        print()
+        show.text("Contenders (--models; a hyphen may stand for a space):")
+        show.lines(contenders)
+
+    return Answer({"benches": benches, "contenders": contenders}, tell)
+
+
+def _print_page(page: str) -> None:
+    """Markdown as it is; its table as other tables where it is wider than the terminal."""
+    lines = page.splitlines()
+    rows = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in lines if line[:2] == "| "]
+    is_whole = all(show.fits(len(line)) for line in lines if line[:1] == "|")
+    for line in lines:
+        if is_whole or line[:1] != "|":
+            show.text(line)
+        elif line[:3] == "|--":
+            show.table(rows)
+    print()
 
 
 def _split(text: str) -> list[str]:
@@ -140,7 +157,7 @@ def _seeds(text: str) -> list[int]:
     return seeds
 
 
-def _tell(told: "Progress", as_json: bool) -> None:
+def _tell(told: "Progress") -> None:
     took = "" if told.took is None else f", {show.duration(told.took)}"
     left = "" if told.left is None else f"; about {show.duration(told.left)} left"
-    print(told.text + took + left, file=sys.stderr if as_json else sys.stdout, flush=True)
+    show.text(told.text + took + left)

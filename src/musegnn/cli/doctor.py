@@ -6,11 +6,12 @@ import platform
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.answer import Answer
 from musegnn.errors import InputError
 from musegnn.extras import EXTRAS
 from musegnn.graph.threads import default_workers
@@ -24,27 +25,43 @@ DISK_BYTES = 1 << 28
 
 def doctor(
     folder: Annotated[Path, typer.Option(help="Where to measure the disk.")] = Path("."),
-) -> None:
+) -> Answer:
     """Show versions, devices, threads, memory, disk speed and missing optional packages.
 
     Example: `muse doctor --folder /data`.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder. Pass one that exists with --folder.")
-    show.line("musegnn", __version__)
-    show.line("python", platform.python_version(), platform.platform())
-    for package in CORE:
-        show.line(package, _version(package) or "MISSING: pip install musegnn")
-    show.line("devices", *_devices())
-    show.line("threads", f"{default_workers()} cores for this process")
-    show.line("memory", show.size(total_memory()))
+    extras = {{"torch_geometric": "torch-geometric"}.get(name, name): extra for name, extra in EXTRAS.items()}
     write, read = _disk_speed(folder)
-    show.line("disk", f"{folder.absolute()}: writes {show.size(write)}/s, reads {show.size(read)}/s (cached)")
+    record = {
+        **{"musegnn": __version__, "python": platform.python_version(), "platform": platform.platform()},
+        "packages": {package: _version(package) for package in CORE},
+        **{"devices": _devices(), "threads": default_workers(), "memory_bytes": total_memory()},
+        "disk": {"folder": str(folder.absolute()), "write_bytes_per_s": write, "read_bytes_per_s": read},
+        "optional": {package: _version(package) for package in extras},
+    }
+    return Answer(record, lambda: _tell(record, extras))
+
+
+def _tell(found: dict[str, Any], extras: dict[str, str]) -> None:
+    show.line("musegnn", found["musegnn"])
+    show.line("python", found["python"], found["platform"])
+    for package, version in found["packages"].items():
+        show.line(package, version or "MISSING: pip install musegnn")
+    show.line("devices", *found["devices"])
+    show.line("threads", f"{found['threads']} cores for this process")
+    show.line("memory", show.size(found["memory_bytes"]))
+    disk = found["disk"]
+    write, read = (show.size(disk[f"{way}_bytes_per_s"]) for way in ("write", "read"))
+    show.line("disk", f"{disk['folder']}: writes {write}/s, reads {read}/s (cached)")
     print("optional:")
-    for package, extra in EXTRAS.items():
-        distribution = {"torch_geometric": "torch-geometric"}.get(package, package)
-        found = _version(distribution)
-        print(f"  {distribution:<16}  " + (found or f"not installed: pip install 'musegnn[{extra}]'"))
+    show.lines(
+        {
+            package: version or f"not installed: pip install 'musegnn[{extras[package]}]'"
+            for package, version in found["optional"].items()
+        }
+    )
 
 
 def _version(distribution: str) -> str | None:

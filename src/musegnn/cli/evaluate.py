@@ -1,6 +1,5 @@
 """`muse evaluate`: how good a run is, and how far its embeddings are from the exact ones."""
 
-import json
 import math
 import time
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.answer import Answer
 from musegnn.cli.runs import Device, MovedSamples, check_run, pick_device
 from musegnn.errors import InputError
 
@@ -38,8 +38,7 @@ def evaluate(
     scratch: Annotated[
         Path | None, typer.Option(help="Folder for the files of --full; some times nodes x d x 4 bytes.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+) -> Answer:
     """Evaluate the best weights of a run. Its stored samples are taken unless told otherwise.
 
     The run stays as it is: the same command gives the same digits. Examples: `muse evaluate runs/debian`,
@@ -66,29 +65,29 @@ def evaluate(
     is_finished = opened.folder.result() is not None
     settings: dict[str, Any] = {"hops": hops or 2, "seed": seed, "threads": threads, "scratch": scratch}
     found = opened.evaluate(names, how, **settings, update_means=update_means)
-    if as_json:
-        facts = {"run": str(run), "how": how, "is_finished": is_finished, "update_means": update_means}
-        _print_json(facts, found)
-        return
+    took = time.monotonic() - started
     words = {"stored": "stored samples", "online": "fresh samples", "full": "the whole graph"}
-    print(
-        f"{run} on {words.get(how, f'all neighbors up to {hops} hops away')}"
-        + ", moving a copy of M" * update_means
-    )
-    if not is_finished:
-        print("It is not finished: these are its best weights so far.")
-    _print_table(found)
-    print(f"error bound: |Y - Y*| / |Y| is at most this. Took {show.duration(time.monotonic() - started)}.")
+    on = words.get(how, f"all neighbors up to {hops} hops away") + ", moving a copy of M" * update_means
+
+    def tell() -> None:
+        show.text(f"{run} on {on}")
+        if not is_finished:
+            show.text("It is not finished: these are its best weights so far.")
+        _print_table(found)
+        show.text(f"error bound: |Y - Y*| / |Y| is at most this. Took {show.duration(took)}.")
+
+    facts = {"run": str(run), "how": how, "is_finished": is_finished, "update_means": update_means}
+    return Answer(_record(facts, found), tell)
 
 
-def _print_json(facts: dict[str, Any], found: dict[str, "Evaluation"]) -> None:
+def _record(facts: dict[str, Any], found: dict[str, "Evaluation"]) -> Any:
     from musegnn.training.checkpoint import finite
 
     record = {
         split: {**one.metrics, "error_bound": one.error_bound, "num_labeled": one.num_labeled}
         for split, one in found.items()
     }
-    print(json.dumps(finite({**facts, **record}), indent=1))
+    return finite({**facts, **record})
 
 
 def _print_table(found: dict[str, "Evaluation"]) -> None:

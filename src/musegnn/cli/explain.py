@@ -1,16 +1,17 @@
 """`muse explain`: why a run gives a node its class."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.answer import Answer
 from musegnn.cli.runs import Device, check_page, check_run, pick_device
 from musegnn.store import file_errors
 
 if TYPE_CHECKING:
+    from musegnn.explaining import Change
     from musegnn.runs.explanation import Neighborhood
 
 DISAGREEING = 5
@@ -32,8 +33,7 @@ def explain(
     ] = None,
     graph: Annotated[Path | None, typer.Option(help="The run's graph store, if it was moved.")] = None,
     device: Device = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
-) -> None:
+) -> Answer:
     """Split a node's logits into exact shares: of its own features, of each neighbor, of the means.
 
     They add up to the margin between its class and the next. Examples: `muse explain runs/debian curl`,
@@ -52,25 +52,31 @@ def explain(
     if draw is not None:
         with file_errors(draw):
             draw.write_text(around.draw(), encoding="utf-8")
-    if as_json:
-        body = found.to_json() | {"disagrees_with": apart}
-        if change is not None:
-            body["without"] = {"nodes": without, "logits": change.after.tolist()}
-        print(json.dumps(body, indent=1))
-        return
-    print(f"{found.sentence()}\n\n{found.table(top)}\n")
-    show.line(
-        "error bound", f"|Y - Y*| <= {found.error_bound:.3g} in its sample of {len(found.nodes):,} nodes"
-    )
-    if apart:
-        _tell_disagreement(around, apart)
-    if without and change is not None:
-        before, after = (around.class_name(number) for number in change.predicted)
-        gained = change.after[found.predicted] - change.before[found.predicted]
-        told = f"`{after}`, as before" if before == after else f"`{after}` in place of `{before}`"
-        show.line("what if", f"without {', '.join(without)} it is {told}; its logit moves by {gained:+.3g}")
-    if draw is not None:
-        show.line("drawing", f"{draw} (open it in a browser)")
+    record: dict[str, Any] = found.to_json() | {"disagrees_with": apart}
+    if change is not None:
+        record["without"] = {"nodes": without, "logits": change.after.tolist()}
+
+    def tell() -> None:
+        show.text(found.sentence())
+        print(f"\n{found.table(top, show.columns())}\n")
+        bound = f"|Y - Y*| <= {found.error_bound:.3g} in its sample of {len(found.nodes):,} nodes"
+        show.line("error bound", bound)
+        if apart:
+            _tell_disagreement(around, apart)
+        if without and change is not None:
+            _tell_change(around, without, change)
+        if draw is not None:
+            show.line("drawing", f"{draw} (open it in a browser)")
+
+    return Answer(record, tell)
+
+
+def _tell_change(around: "Neighborhood", without: list[str], change: "Change") -> None:
+    predicted = change.predicted[0]
+    before, after = (around.class_name(number) for number in change.predicted)
+    gained = change.after[predicted] - change.before[predicted]
+    told = f"`{after}`, as before" if before == after else f"`{after}` in place of `{before}`"
+    show.line("what if", f"without {', '.join(without)} it is {told}; its logit moves by {gained:+.3g}")
 
 
 def _tell_disagreement(around: "Neighborhood", apart: list[tuple[int, int, float]]) -> None:

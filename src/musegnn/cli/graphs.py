@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from musegnn.cli.runs import near_folder
 from musegnn.datasets import catalog
-from musegnn.errors import InputError
+from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
 
 
@@ -18,6 +19,9 @@ def open_graph(graph: str, root: Path | None) -> Graph:
         return catalog.load(graph, root)
     if root is not None:
         raise InputError(f"--root belongs to a dataset, but {graph} is a folder. Leave it out.")
+    if not path.is_dir():
+        hint = near_folder(path, ("header.json", "config.toml")) or " Pass the folder of a graph store."
+        raise StoreError(f"{graph} does not exist.{hint}")
     return Graph.open(path)
 
 

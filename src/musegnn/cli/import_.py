@@ -2,12 +2,14 @@
 
 import shlex
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.answer import Answer
 from musegnn.cli.graphs import check_out
 from musegnn.cli.settings import parse
 from musegnn.datasets import catalog, own
@@ -49,7 +51,7 @@ def import_(
     dry_run: Annotated[
         bool, typer.Option("--estimate", help="Print time and disk needed, then stop.")
     ] = False,
-) -> None:
+) -> Answer:
     """Read raw files into a graph store, in bounded memory.
 
     Examples: `muse import ogbn-arxiv --root raw --out arxiv`, `muse import edges.csv --labels labels.csv
@@ -70,17 +72,27 @@ def import_(
         options=parse(settings or [], "seed=1"),
     )
     budget = None if memory is None else _bytes(memory)
-    _print_plan(described, out)
+    plan = _plan(described, out)
     if dry_run:
-        return
+        return plan
+    plan.tell()
     started = time.monotonic()
     graph = Graph.from_source(described, out, overwrite=overwrite, memory=budget, workers=workers)
+    return _answer(graph, out, time.monotonic() - started)
+
+
+def _answer(graph: Graph, out: Path, seconds: float) -> Answer:
     assert graph.stored is not None
-    print(
+    num_bytes = graph.stored.num_bytes
+    told = (
         f"Wrote {out}: {graph.num_nodes:,} nodes, {graph.num_edges // 2:,} undirected edges, "
-        f"{show.size(graph.stored.num_bytes)} in {show.duration(time.monotonic() - started)}."
+        f"{show.size(num_bytes)} in {show.duration(seconds)}."
     )
-    print(f"Next: muse info {shlex.quote(str(out))}")
+    record = {
+        **{"folder": str(out), "name": graph.name, "digest": graph.digest, "num_nodes": graph.num_nodes},
+        **{"num_edges": graph.num_edges, "num_bytes": num_bytes, "seconds": seconds},
+    }
+    return Answer(record, lambda: show.text(told), f"muse info {shlex.quote(str(out))}")
 
 
 def _described(
@@ -115,18 +127,20 @@ def _described(
     )
 
 
-def _print_plan(described: GraphSource, out: Path) -> None:
-    needs = estimate(described)
+def _plan(described: GraphSource, out: Path) -> Answer:
+    """What it will take."""
+    needs, free = estimate(described), free_bytes(out.absolute())
+    record = {"name": described.name, "free_bytes": free, "needs": None if needs is None else asdict(needs)}
     if needs is None:
-        print(f"Importing {described.name} (its size is not known beforehand).")
-        return
-    free = show.size(free_bytes(out.absolute()))
+        told = f"Importing {described.name} (its size is not known beforehand)."
+        return Answer(record, lambda: show.text(told))
     nodes = "nodes yet to be counted" if described.num_nodes is None else f"{described.num_nodes:,} nodes"
-    print(
+    told = (
         f"Importing {described.name}: {nodes}, about {described.num_edges:,} edges. "
-        f"Needs about {show.size(needs.peak_bytes)} of disk ({free} free), "
+        f"Needs about {show.size(needs.peak_bytes)} of disk ({show.size(free)} free), "
         f"{show.size(needs.store_bytes)} of which stay; about {show.duration(needs.seconds)} on two cores."
     )
+    return Answer(record, lambda: show.text(told))
 
 
 def _bytes(text: str) -> int:

@@ -1,6 +1,5 @@
 """`muse info`: what a graph is, how large, and whether it is intact; what a run is, and where it stands."""
 
-import json
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -9,8 +8,9 @@ from typing import Annotated
 import typer
 
 from musegnn.cli import info_pack, info_samples, show
+from musegnn.cli.answer import Answer
 from musegnn.cli.graphs import open_graph
-from musegnn.cli.train import print_result
+from musegnn.cli.train import following, tell_result
 from musegnn.datasets import catalog
 from musegnn.features import packed
 from musegnn.graph import Graph
@@ -29,53 +29,47 @@ def info(
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder with the dataset's raw files.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every byte and check it.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+) -> Answer:
     """Show sizes, degrees, homophily, splits and classes of a graph, what samples or a pack hold, or a run.
 
     Examples: `muse info debian`, `muse info graphs/arxiv --verify`, `muse info runs/debian`.
     """
     if graph is None:
-        if as_json:
-            print(json.dumps([dataset.name for dataset in catalog.CATALOG.values()]))
-        else:
-            _print_catalog()
-        return
-    if kind_of(Path(graph)) == KIND and not catalog.is_known(graph):
-        info_samples.show_samples(Path(graph), verify=verify, as_json=as_json)
-        return
-    if kind_of(Path(graph)) == packed.KIND and not catalog.is_known(graph):
-        info_pack.show_pack(Path(graph), verify=verify, as_json=as_json)
-        return
-    if (Path(graph) / "config.toml").is_file() and not catalog.is_known(graph):
-        _show_run(Path(graph), verify=verify, as_json=as_json)
-        return
+        return Answer(list(catalog.CATALOG), _print_catalog)
+    path = Path(graph)
+    if not catalog.is_known(graph):
+        if kind_of(path) == KIND:
+            return info_samples.about_samples(path, verify=verify)
+        if kind_of(path) == packed.KIND:
+            return info_pack.about_pack(path, verify=verify)
+        if (path / "config.toml").is_file():
+            return _about_run(path, verify=verify)
     opened = open_graph(graph, root)
     if verify:
         opened.verify()
     figures = statistics(opened)
-    if as_json:
-        print(json.dumps(_record(opened, figures, verify), indent=1))
-    else:
+
+    def tell() -> None:
         _print_graph(opened, figures)
         if verify and opened.stored is not None:
             show.line("verified", "every byte has the digest in its header")
         if verify:
             show.line("verified", "the adjacency is sorted and symmetric, all values are in range")
 
+    return Answer(_record(opened, figures, verify), tell)
+
 
 def _print_catalog() -> None:
-    width = max(len(name) for name in catalog.CATALOG)
-    for dataset in catalog.CATALOG.values():
-        print(f"{dataset.name:<{width}}  {dataset.about}")
-    print(
-        "\nLook at one with `muse info debian`. "
+    show.lines({dataset.name: dataset.about for dataset in catalog.CATALOG.values()})
+    print()
+    show.text(
+        "Look at one with `muse info debian`. "
         "Raw files become a graph store with `muse import NAME --root RAW --out FOLDER`."
     )
 
 
-def _show_run(folder: Path, *, verify: bool, as_json: bool) -> None:
-    """Print the settings of a run, where it stands, its result, and how to go on."""
+def _about_run(folder: Path, *, verify: bool) -> Answer:
+    """The settings of a run, where it stands, its result, and how to go on."""
     from musegnn.training import checkpoint
     from musegnn.training.config import Config, settings_of_tables
     from musegnn.training.folder import RunFolder
@@ -98,24 +92,27 @@ def _show_run(folder: Path, *, verify: bool, as_json: bool) -> None:
         if getattr(getattr(config, table), one.name) != getattr(getattr(usual, table), one.name)
         and one.name != "settings"
     } | config.sampling.settings
-    if as_json:
-        places = {part: record[part] for part in ("graph", "samples")}
-        state = {"epoch": position.epoch, "step": position.step, "is_finished": result is not None}
-        body = {"name": config.name, "settings": settings, **places, **state, "result": result}
-        print(json.dumps(body | {"verified": verify}, indent=1))
-        return
-    print(f"run of {config.name}  {folder}")
-    for part in ("graph", "samples"):
-        show.line(part, record[part]["digest"][:12], record[part]["folder"] or "never saved")
-    show.line("settings", ", ".join(f"{name}={value}" for name, value in settings.items()))
-    best = f", the best was epoch {position.best_epoch + 1}" if position.best_epoch >= 0 else ""
-    show.line("state", f"{position.epoch} of {config.training.epochs} epochs, {position.step:,} steps{best}")
-    if verify:
-        show.line("verified", "every byte of its checkpoints has its digest")
-    if result is not None:
-        print_result(folder, result)
-    else:
-        print(f"It is not finished. Next: muse train --resume {shlex.quote(str(folder))}")
+    places = {part: record[part] for part in ("graph", "samples")}
+    state = {"epoch": position.epoch, "step": position.step, "is_finished": result is not None}
+    body = {"name": config.name, "settings": settings, **places, **state, "result": result}
+
+    def tell() -> None:
+        show.text(f"run of {config.name}  {folder}")
+        for part, place in places.items():
+            show.line(part, place["digest"][:12], place["folder"] or "never saved")
+        show.line("settings", ", ".join(f"{name}={value}" for name, value in settings.items()))
+        best = f", the best was epoch {position.best_epoch + 1}" if position.best_epoch >= 0 else ""
+        epochs = config.training.epochs
+        show.line("state", f"{position.epoch} of {epochs} epochs, {position.step:,} steps{best}")
+        if verify:
+            show.line("verified", "every byte of its checkpoints has its digest")
+        if result is None:
+            print("It is not finished.")
+        else:
+            tell_result(folder, result)
+
+    then = f"muse train --resume {shlex.quote(str(folder))}" if result is None else following(folder)
+    return Answer(body | {"verified": verify}, tell, then)
 
 
 def _record(graph: Graph, figures: Statistics, verified: bool) -> dict[str, object]:

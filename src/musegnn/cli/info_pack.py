@@ -1,21 +1,26 @@
 """`muse info` of a pack."""
 
-import json
 from pathlib import Path
 
 from musegnn.cli import show
+from musegnn.cli.answer import Answer
 from musegnn.features.packed import Pack
 
 
-def show_pack(folder: Path, *, verify: bool, as_json: bool) -> None:
-    """Print what was packed and how large it is."""
+def about_pack(folder: Path, *, verify: bool) -> Answer:
+    """What was packed and how large it is."""
     pack = Pack.open(folder)
     if verify:
         pack.verify()
-    row_bytes = pack.hot_rows.shape[1] * pack.hot_rows.itemsize
-    if as_json:
-        print(json.dumps(_record(pack, row_bytes, verify), indent=1))
-        return
+    return Answer(record_of(pack, verified=verify), lambda: _tell(pack, verify))
+
+
+def _row_bytes(pack: Pack) -> int:
+    return int(pack.hot_rows.shape[1] * pack.hot_rows.itemsize)
+
+
+def _tell(pack: Pack, verified: bool) -> None:
+    row_bytes = _row_bytes(pack)
     print(f"pack of {pack.stored.header.provenance.get('name', 'a graph')}  {pack.stored.header.digest[:12]}")
     show.line("features", pack.features[:12], f"{pack.num_nodes:,} nodes, {row_bytes:,} bytes each")
     show.line("samples", pack.samples[:12])
@@ -26,17 +31,18 @@ def show_pack(folder: Path, *, verify: bool, as_json: bool) -> None:
         rows.append((split, f"{plan['num_samples']:,}", f"{count:,}", show.size(count * row_bytes)))
     show.table(rows)
     show.line("on disk", show.size(pack.stored.num_bytes))
-    if verify:
+    if verified:
         show.line("verified", "every byte has the digest in its header")
 
 
-def _record(pack: Pack, row_bytes: int, verified: bool) -> dict[str, object]:
+def record_of(pack: Pack, *, verified: bool) -> dict[str, object]:
+    """All that there is to say of a pack."""
     return {
         "digest": pack.stored.header.digest,
         "features": pack.features,
         "samples": pack.samples,
         "num_nodes": pack.num_nodes,
-        "row_bytes": row_bytes,
+        "row_bytes": _row_bytes(pack),
         "num_hot": len(pack.hot),
         "num_bytes": pack.stored.num_bytes,
         "verified": verified,

@@ -1,22 +1,23 @@
 """`muse info` of a sample store."""
 
-import json
 from pathlib import Path
 
 from musegnn.cli import show
+from musegnn.cli.answer import Answer
 from musegnn.sampling import SampleStore
 from musegnn.sampling.base import spell
 from musegnn.sampling.sample_store import StoredSamples
 
 
-def show_samples(folder: Path, *, verify: bool, as_json: bool) -> None:
-    """Print how the samples were drawn and how large they are."""
+def about_samples(folder: Path, *, verify: bool) -> Answer:
+    """How the samples were drawn and how large they are."""
     store = SampleStore.open(folder)
     if verify:
         store.verify()
-    if as_json:
-        print(json.dumps(_record(store, verify), indent=1))
-        return
+    return Answer(record_of(store, verified=verify), lambda: _tell(store, verify))
+
+
+def _tell(store: SampleStore, verified: bool) -> None:
     print(f"samples of {store.stored.header.provenance.get('name', 'a graph')}  {store.digest[:12]}")
     show.line("graph", store.graph_digest[:12], f"{store.num_graph_nodes:,} nodes")
     show.line("sampler", spell(store.sampler))
@@ -28,7 +29,7 @@ def show_samples(folder: Path, *, verify: bool, as_json: bool) -> None:
     if store.is_free:
         show.line("covered", ", ".join(_coverage(split, samples) for split, samples in store.items()))
     show.line("on disk", show.size(store.stored.num_bytes))
-    if verify:
+    if verified:
         show.line("verified", "every byte has the digest in its header; every sample is a symmetric subgraph")
 
 
@@ -50,7 +51,8 @@ def _coverage(split: str, samples: StoredSamples) -> str:
     return f"{split} {total - samples.num_uncovered():,} of {total:,}"
 
 
-def _record(store: SampleStore, verified: bool) -> dict[str, object]:
+def record_of(store: SampleStore, *, verified: bool) -> dict[str, object]:
+    """All that there is to say of a sample store."""
     return {
         "digest": store.digest,
         "graph": store.graph_digest,

@@ -28,14 +28,15 @@ from musegnn.cli import (
     sample,
     train,
 )
+from musegnn.cli.answer import answering, be_quiet
+from musegnn.cli.show import columns
+from musegnn.cli.start import INTERRUPTED
 from musegnn.errors import InputError, RankError
 from musegnn.memory import is_out_of_memory
-from musegnn.progress import show_progress
-from musegnn.ranks import current, is_launched, join
+from musegnn.ranks import is_launched, join
 from musegnn.store import file_errors
 from musegnn.version import __version__
 
-INTERRUPTED = 130
 TOGETHER = ("sample", "train", "evaluate", "predict")
 """What the ranks of torchrun do together."""
 ENVIRONMENT = {
@@ -61,18 +62,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("import")(import_.import_)
-app.command("sample")(sample.sample)
-app.command("pack")(pack.pack)
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("predict")(predict.predict)
-app.command("explain")(explain.explain)
-app.command("report")(report.report)
-app.command("bench")(bench.bench)
-app.command("recipes")(recipes.recipes)
-app.command("info")(info.info)
-app.command("doctor")(doctor.doctor)
+for _command in (
+    *(import_.import_, sample.sample, pack.pack, train.train, evaluate.evaluate, predict.predict),
+    *(explain.explain, report.report, bench.bench, recipes.recipes, info.info, doctor.doctor),
+):
+    app.command(_command.__name__.rstrip("_"))(answering(_command))
 
 
 def _print_version(wanted: bool) -> bool:
@@ -84,13 +78,13 @@ def _print_version(wanted: bool) -> bool:
 
 @app.callback()
 def options(
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="The result alone, as behind a command."),
     version: bool = typer.Option(
         False, "--version", help="Print the version and stop.", is_eager=True, callback=_print_version
     ),
 ) -> None:
     """Train deep graph neural networks whose layers are descent steps on an energy."""
-    show_progress(not quiet and current().is_first)
+    be_quiet(quiet)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -106,11 +100,11 @@ def main(arguments: list[str] | None = None) -> int:
             # Names of others may hold what a terminal cannot show.
             sys.stdout.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning  # type: ignore[assignment]
-    command = typer.main.get_command(app)
+    command = _fitting(typer.main.get_command(app))
     try:
         with _as_one_of_many(arguments) as is_needed, file_errors(Path("the output")):
             # Typer answers an interrupt with an exit code instead of an exception.
-            how: dict[str, Any] = {"prog_name": "muse", "standalone_mode": False}
+            how: dict[str, Any] = {"prog_name": "muse", "standalone_mode": False, **_width()}
             if is_needed and command.main(arguments or ["--help"], **how) == INTERRUPTED:
                 raise KeyboardInterrupt
     except InputError as error:
@@ -135,6 +129,26 @@ def main(arguments: list[str] | None = None) -> int:
             )
         return INTERRUPTED
     return 0
+
+
+def _width() -> dict[str, int]:
+    """Click writes no help that is narrower than 50, unless it is told to."""
+    wide = columns()
+    return {"terminal_width": max(wide - 2, 20)} if wide is not None and wide < 52 else {}
+
+
+def _fitting(command: Any) -> Any:
+    """The command, with options on lines of their own where they would leave no room for words."""
+    given = command.context_class.formatter_class
+
+    class Formatter(given):  # type: ignore[misc, valid-type]
+        def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:
+            super().write_dl(rows, min(col_max, 2 * self.width // 5), col_spacing)
+
+    context = type("Context", (command.context_class,), {"formatter_class": Formatter})
+    for one in (command, *command.commands.values()):
+        one.context_class = context
+    return command
 
 
 @contextmanager

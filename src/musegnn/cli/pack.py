@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.answer import Answer
 from musegnn.cli.graphs import check_out, open_graph
+from musegnn.cli.info_pack import record_of
 from musegnn.features import pack as write
 from musegnn.features.packed import pack_folder
 from musegnn.features.packing import PackPlan
@@ -37,7 +39,7 @@ def pack(
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; all cores if not given.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a pack that is there.")] = False,
-) -> None:
+) -> Answer:
     """Write the features of stored samples in the order in which they are read, for graphs past memory.
 
     Training then reads each sample at the speed of the disk. Disk and time it takes are printed first; the
@@ -68,12 +70,13 @@ def pack(
         overwrite=overwrite,
         announce=announce,
     )
+    seconds = time.monotonic() - began[0] if began else 0.0
+    told = f"{folder} is complete."
     if began:
-        took = show.duration(time.monotonic() - began[0])
-        print(f"Wrote {folder}: {show.size(found.stored.num_bytes)} in {took}.")
-    else:
-        print(f"{folder} is complete.")
-    print(f"Next: muse info {shlex.quote(str(folder))}, or muse train with --set features_home=packed")
+        told = f"Wrote {folder}: {show.size(found.stored.num_bytes)} in {show.duration(seconds)}."
+    record = {"folder": str(folder), "seconds": seconds, **record_of(found, verified=False)}
+    then = f"muse info {shlex.quote(str(folder))}, or muse train with --set features_home=packed"
+    return Answer(record, lambda: show.text(told), then)
 
 
 def _print_plan(plan: PackPlan, there: int, folder: Path) -> None:
@@ -85,10 +88,9 @@ def _print_plan(plan: PackPlan, there: int, folder: Path) -> None:
     hot = plan.num_hot * plan.row_bytes
     show.line("in memory", f"{show.size(hot)}, {show.count(plan.num_hot, 'row')} that are read most often")
     free = free_bytes(folder.absolute())
-    print(
+    show.text(
         f"Needs {show.size(plan.num_bytes)} of disk ({show.size(free)} free), "
-        f"about {show.duration(plan.seconds)}.",
-        flush=True,
+        f"about {show.duration(plan.seconds)}."
     )
     if there:
-        print(f"Going on: {show.size(there)} are there.", flush=True)
+        show.text(f"Going on: {show.size(there)} are there.")

@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.answer import Answer
 from musegnn.cli.runs import Device, MovedSamples, check_run, pick_device
 from musegnn.graph import Graph
 from musegnn.ranks import current
@@ -45,7 +46,7 @@ def predict(
     device: Device = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="That read ahead; the result is the same.")] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a table that is there.")] = False,
-) -> None:
+) -> Answer:
     """Predict the classes of nodes, batch by batch, in bounded memory. The same command goes on after a kill.
 
     Examples: `muse predict runs/debian --nodes all --out all.parquet`,
@@ -59,13 +60,16 @@ def predict(
     keep_freed_memory()
     started = time.monotonic()
     opened, other = _opened(run, graph, samples, pick_device(device))
-    if opened.folder.result() is None:
-        print(f"{run} is not finished: predicting with its best weights so far.")
+    is_finished = opened.folder.result() is not None
+    if not is_finished:
+        show.text(f"{run} is not finished: predicting with its best weights so far.")
     predictor = Predictor(opened, graph=other, hops=hops, threads=threads)
     ids = read_nodes(nodes, predictor.graph)
     _write(predictor, ids, out, hops, overwrite=overwrite)
-    took = show.duration(time.monotonic() - started)
-    print(f"Wrote {out}: {show.count(len(ids), 'node')} in {took}.")
+    took = time.monotonic() - started
+    record = {"out": str(out), "num_nodes": len(ids), "is_finished": is_finished, "seconds": took}
+    told = f"Wrote {out}: {show.count(len(ids), 'node')} in {show.duration(took)}."
+    return Answer(record, lambda: show.text(told))
 
 
 def _write(predictor: "Predictor", ids: np.ndarray, out: Path, hops: int | None, *, overwrite: bool) -> None:
@@ -93,7 +97,7 @@ def _write(predictor: "Predictor", ids: np.ndarray, out: Path, hops: int | None,
         ranks.once(begin)
         missing = ranks.tell([number for writer in writers for number in writer.missing()])
         if len(missing) < num_batches:
-            print(f"Going on: {num_batches - len(missing):,} of {num_batches:,} batches are there.")
+            show.text(f"Going on: {num_batches - len(missing):,} of {num_batches:,} batches are there.")
         with progress("Predicting", num_batches, unit="batches", done=num_batches - len(missing)) as advance:
             for number, part in predictor.batches(ids, missing, ranks):
                 for writer in writers:

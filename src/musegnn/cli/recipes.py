@@ -1,10 +1,12 @@
 """`muse recipes`: the settings that are known to work, as a table or one of them in full."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.answer import Answer
 from musegnn.datasets import CATALOG
 from musegnn.recipes import catalog
 from musegnn.training.config import Config
@@ -14,20 +16,28 @@ HEADER = ("name", "dataset", "nodes", "sampler", "lambda", "alpha", "gamma", "K"
 
 def recipes(
     name: Annotated[str | None, typer.Argument(help="A recipe to print as TOML; none lists all.")] = None,
-) -> None:
+) -> Answer:
     """Show the recipes that are shipped. With a name, that one, and the origin of each setting.
 
     Examples: `muse recipes`, `muse recipes ogbn-arxiv`, `muse recipes debian > my.toml`.
     """
     if name is not None:
-        print(catalog.text(name), end="")
-        return
-    show.table([HEADER, *(_row(catalog.load(known)) for known in catalog.names())])
-    print(
-        "\npublished: test accuracy in %; with a *, that of the validation nodes. `muse recipes NAME` says"
-        "\nwhose it is, and where each setting comes from."
-        "\nRun one with `muse train debian --out RUN`, change it with --set, or write your own:"
-        "\n`muse recipes debian > my.toml`, then `muse train my.toml --out RUN`."
+        toml = catalog.text(name)
+        return Answer(asdict(catalog.load(name)), lambda: print(toml, end=""))
+    found = [catalog.load(known) for known in catalog.names()]
+    return Answer([asdict(one) for one in found], lambda: _tell(found))
+
+
+def _tell(found: list[Config]) -> None:
+    show.table([HEADER, *map(_row, found)])
+    print()
+    show.text(
+        "published: test accuracy in %; with a *, that of the validation nodes. `muse recipes NAME` says "
+        "whose it is, and where each setting comes from."
+    )
+    show.text(
+        "Run one with `muse train debian --out RUN`, change it with --set, or write your own: "
+        "`muse recipes debian > my.toml`, then `muse train my.toml --out RUN`."
     )
 
 

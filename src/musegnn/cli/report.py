@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from musegnn.cli import show
-from musegnn.cli.runs import check_page
+from musegnn.cli.answer import Answer
+from musegnn.cli.runs import check_page, check_run
 from musegnn.errors import InputError
 
 
@@ -15,7 +16,10 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Of a comparison; comparison.html if not given.")
     ] = None,
-) -> None:
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a comparison that is there.")
+    ] = False,
+) -> Answer:
     """Write report.html into a run folder, or compare several runs: one file, which needs no network.
 
     `muse train` has written it already; after an update, this writes it anew. Examples:
@@ -23,15 +27,21 @@ def report(
     """
     if out is not None:
         check_page(out, "--out")
+    for run in runs:
+        check_run(run)
     from musegnn.reports.compare import write_comparison
     from musegnn.reports.page import write_report
 
     if len(runs) > 1:
-        page = write_comparison(runs, out or Path("comparison.html"))
+        page = out or Path("comparison.html")
+        if page.exists() and not overwrite:
+            raise InputError(f"{page} exists. Name another file with --out, or replace it with --overwrite.")
+        write_comparison(runs, page)
     elif out is None:
-        page = write_report(runs[0])
+        write_report(runs[0])
+        page = runs[0] / "report.html"
     else:
         raise InputError(
             f"--out belongs to a comparison; that of {runs[0]} lies in it, report.html. Leave --out out."
         )
-    show.line("report", f"{page} (open it in a browser)")
+    return Answer({"report": str(page)}, lambda: show.line("report", f"{page} (open it in a browser)"))

@@ -1,5 +1,7 @@
 """A run, what belongs to it, and a device, as a command names them."""
 
+import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +19,16 @@ Device = Annotated[
 def check_run(folder: Path) -> None:
     """Refuse what is no run at once: the rest waits some seconds for torch."""
     if not (folder / "config.toml").is_file():
-        raise StoreError(f"{folder} is not a run: it has no config.toml. Pass the folder of a run.")
+        hint = near_folder(folder) or " Pass the folder of a run."
+        raise StoreError(f"{folder} is not a run: it has no config.toml.{hint}")
+
+
+def near_folder(folder: Path, files: Sequence[str] = ("config.toml",)) -> str:
+    """' Did you mean ...?': a folder beside it that holds one of these files; or nothing."""
+    found = (path.parent for file in files for path in folder.parent.glob(f"*/{file}"))
+    beside = {path.name.lower(): path for path in found if path != folder}
+    near = difflib.get_close_matches(folder.name.lower(), beside, n=1, cutoff=0.5)
+    return f" Did you mean {beside[near[0]]}?" if near else ""
 
 
 def check_page(path: Path, option: str) -> None:

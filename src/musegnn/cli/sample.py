@@ -2,13 +2,16 @@
 
 import shlex
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.answer import Answer
 from musegnn.cli.graphs import check_out, open_graph
+from musegnn.cli.info_samples import record_of
 from musegnn.cli.settings import parse
 from musegnn.graph.building import free_bytes
 from musegnn.graph.threads import default_workers
@@ -42,7 +45,7 @@ def sample(
     dry_run: Annotated[
         bool, typer.Option("--estimate", help="Draw a few, print time and disk needed, then stop.")
     ] = False,
-) -> None:
+) -> Answer:
     """Draw subgraphs once and store them. The same command goes on after an interruption, and mends damage.
 
     Samples depend on the graph, the sampler, the seed, the batch size and the splits; never on the workers.
@@ -55,34 +58,32 @@ def sample(
     names = [name.strip() for name in splits.split(",") if name.strip()]
     workers = workers or default_workers()
     batches = "" if isinstance(chosen, FreeSampler) else f"batches of {batch_size:,}, "
-    print(f"Sampling {opened.name}: {spell(describe(chosen))}, {batches}seed {seed}")
+    show.text(f"Sampling {opened.name}: {spell(describe(chosen))}, {batches}seed {seed}")
     drawn: dict[str, Any] = {"batch_size": batch_size, "seed": seed}
     if dry_run:
-        _print_estimate(Plan(opened, chosen, names, **drawn), out, workers)
-        return
+        return _estimated(Plan(opened, chosen, names, **drawn), out, workers)
     began: list[float] = []
 
     def announce(plan: Plan, num_there: int) -> None:
-        _print_estimate(plan, out, workers)
+        _estimated(plan, out, workers).tell()
         if num_there:
-            print(f"Going on: {num_there:,} of {plan.num_samples:,} samples are there.")
+            show.text(f"Going on: {num_there:,} of {plan.num_samples:,} samples are there.")
         began.append(time.monotonic())
 
     how: dict[str, Any] = {"splits": names, "workers": workers, "overwrite": overwrite, "announce": announce}
     store = draw(opened, chosen, out, **drawn, **how)
+    seconds = time.monotonic() - began[0] if began else 0.0
+    told = f"{out} is complete; every byte was checked."
     if began:
         num_samples = sum(len(samples) for samples in store.values())
-        took = show.duration(time.monotonic() - began[0])
-        print(
-            f"Wrote {out}: {show.count(num_samples, 'sample')}, "
-            f"{show.size(store.stored.num_bytes)} in {took}."
-        )
-    else:
-        print(f"{out} is complete; every byte was checked.")
-    print(f"Next: muse info {shlex.quote(str(out))}")
+        told = f"Wrote {out}: {show.count(num_samples, 'sample')}, "
+        told += f"{show.size(store.stored.num_bytes)} in {show.duration(seconds)}."
+    record = {"folder": str(out), "seconds": seconds, **record_of(store, verified=not began)}
+    return Answer(record, lambda: show.text(told), f"muse info {shlex.quote(str(out))}")
 
 
-def _print_estimate(plan: Plan, out: Path, workers: int) -> None:
+def _estimated(plan: Plan, out: Path, workers: int) -> Answer:
+    """What it will take."""
     estimates = estimate(plan, workers=workers)
     rows: list[tuple[str, ...]] = [("split", "samples", "its nodes", "mean n_s", "mean entries", "about")]
     rows += [
@@ -96,7 +97,6 @@ def _print_estimate(plan: Plan, out: Path, workers: int) -> None:
         )
         for split, one in estimates.items()
     ]
-    show.table(rows)
     needed = sum(one.num_bytes for one in estimates.values())
     seconds = sum(one.seconds for one in estimates.values())
     free = free_bytes(out.absolute())
@@ -106,4 +106,13 @@ def _print_estimate(plan: Plan, out: Path, workers: int) -> None:
     )
     if is_cold():
         line += " The first run after an installation compiles its kernels: some seconds more."
-    print(line if needed <= free else f"{line} That is more than is free.")
+    if needed > free:
+        line += " That is more than is free."
+
+    def tell() -> None:
+        show.table(rows)
+        show.text(line)
+
+    splits = {split: asdict(one) for split, one in estimates.items()}
+    record = {"num_bytes": needed, "free_bytes": free, "seconds": seconds, "workers": workers}
+    return Answer({**record, "splits": splits}, tell)

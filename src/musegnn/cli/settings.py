@@ -11,7 +11,7 @@ def parse(settings: list[str], example: str) -> dict[str, Any]:
     options = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
-        if not (key.isidentifier() and equals):
+        if not (all(part.isidentifier() for part in key.split(".")) and equals):
             raise InputError(f"--set takes KEY=VALUE, got {setting!r}. For example --set {example}.")
         try:
             # As TOML writes them, too.

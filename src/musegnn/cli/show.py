@@ -1,10 +1,27 @@
 """How the commands print: sizes, durations, aligned lines and small bars, on a terminal and in a pipe."""
 
+import os
+import shutil
 import sys
+import textwrap
 
 from musegnn.memory import size as size
 
 BAR_WIDTH = 30
+LABEL_WIDTH = 14
+
+
+def columns() -> int | None:
+    """How wide the terminal is, or what COLUMNS says; a pipe and a file have lines of any length."""
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def fits(width: int) -> bool:
+    """Whether so many characters are one line."""
+    limit = columns()
+    return limit is None or width <= limit
 
 
 def count(number: int, noun: str) -> str:
@@ -23,14 +40,41 @@ def duration(seconds: float) -> str:
     return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
 
 
-def line(label: str, *values: str) -> None:
+def text(words: str, indent: int = 0) -> None:
+    """Words, broken between them where the terminal ends; further lines are indented."""
+    if not fits(len(words)):
+        wrapper = textwrap.TextWrapper(max(columns() or 0, 1), subsequent_indent=" " * indent)
+        # Paths and options stay whole.
+        wrapper.break_long_words = wrapper.break_on_hyphens = False
+        words = wrapper.fill(words)
+    print(words, flush=True)
+
+
+def line(label: str, *values: str, width: int = LABEL_WIDTH) -> None:
     """One aligned line."""
-    print(f"{label:<12}  {'  '.join(values)}".rstrip())
+    text(f"{label:<{width - 2}}  {'  '.join(values)}".rstrip(), indent=width)
+
+
+def lines(words: dict[str, str]) -> None:
+    """A name and what it is, aligned; the words below it where the terminal is narrow."""
+    width = max(map(len, words)) + 4
+    for name, about in words.items():
+        if fits(2 * width):
+            line(f"  {name}", about, width=width)
+        else:
+            print(f"  {name}")
+            text(f"    {about}", indent=4)
 
 
 def table(rows: list[tuple[str, ...]]) -> None:
-    """Columns as wide as they must be: the first to the left, numbers to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    """Columns as wide as they must be, numbers to the right; where they do not fit, rows are paragraphs."""
+    head, widths = rows[0], [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if not fits(sum(widths) + 2 * len(widths)):
+        for first, *cells in rows[1:]:
+            print(f"  {first}")
+            named = zip(head[1:], cells, strict=True)
+            text("    " + "; ".join(f"{name} {cell}" for name, cell in named if cell), indent=4)
+        return
     for row in rows:
         first = f"  {row[0]:<{widths[0]}}"
         print(first + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)))
@@ -39,8 +83,10 @@ def table(rows: list[tuple[str, ...]]) -> None:
 def bars(rows: list[tuple[str, int]]) -> None:
     """A bar for each row, the longest one full width; zero draws none."""
     largest = max((count for _, count in rows), default=0)
-    width = max((len(label) for label, _ in rows), default=0)
+    label_width = max((len(label) for label, _ in rows), default=0)
+    left = (columns() or 1000) - label_width - len(f"{largest:,}") - 6
+    width = max(min(BAR_WIDTH, left), 1)
     mark = "█" if "utf" in (sys.stdout.encoding or "").lower() else "#"
     for label, count in rows:
-        length = -(-BAR_WIDTH * count // largest) if largest else 0
-        print(f"  {label:>{width}}  {mark * length:<{BAR_WIDTH}}  {count:,}")
+        length = -(-width * count // largest) if largest else 0
+        print(f"  {label:>{label_width}}  {mark * length:<{width}}  {count:,}")

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from musegnn.cli import show
+from musegnn.cli.answer import Answer
 from musegnn.cli.graphs import check_out
 from musegnn.cli.runs import check_run, pick_device
 from musegnn.cli.settings import parse
+from musegnn.cli.start import INTERRUPTED
 from musegnn.errors import InputError, MissingExtraError
 from musegnn.graph.threads import default_workers
 from musegnn.ranks import current
@@ -22,8 +24,6 @@ from musegnn.recipes.finding import find
 
 if TYPE_CHECKING:
     from musegnn.recipes.pipeline import Prepared
-
-INTERRUPTED = 130
 
 
 def train(
@@ -65,7 +65,7 @@ def train(
     loggers: Annotated[
         str, typer.Option("--log", help="Also log to: tensorboard, wandb.", metavar="NAMES")
     ] = "",
-) -> None:
+) -> Answer:
     """Train a model into a run folder. Import and sampling come first, unless they were done before.
 
     Ctrl-C and kill leave a checkpoint or the last one; `muse train --resume RUN` ends with the same bits as a
@@ -83,15 +83,14 @@ def train(
         if graph is not None:
             raise InputError("--graph belongs to --resume. Pass the folder alone: muse train FOLDER.")
         places = {"root": root, "samples": samples, "stores": stores or Path("stores")}
-        _begin(target, changes, out, places, execution, overwrite)
-        return
+        return _begin(target, changes, out, places, execution, overwrite)
     assert resume is not None
     if changes or overwrite or any(path is not None for path in (out, root, stores)):
         raise InputError(
             "--resume goes on with a run as it is. Leave --out, --overwrite, --root, --stores, --set, "
             "--seed and --epochs out."
         )
-    _resume(resume, graph, samples, execution)
+    return _resume(resume, graph, samples, execution)
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def _begin(
     places: dict[str, Any],
     execution: _Execution,
     overwrite: bool,
-) -> None:
+) -> Answer:
     config, graph = find(target)
     config = config.with_settings(changes)
     ranks = current()
@@ -145,13 +144,13 @@ def _begin(
     # Ranks that are started anew go on with what they began.
     if ranks.tell((folder / "run.json").exists() and not is_of_job(folder)):
         RunFolder(folder).check_free(overwrite)
-    print(f"Training {config.name}" + (f": {config.about}" if config.about else ""))
+    show.text(f"Training {config.name}" + (f": {config.about}" if config.about else ""))
     how: dict[str, Any] = {"workers": default_workers(), "device": execution.device, "say": show.line}
     prepared = prepare(config, graph, **places, **how)
-    _run(prepared, folder, execution, overwrite=overwrite, resume=False)
+    return _run(prepared, folder, execution, overwrite=overwrite, resume=False)
 
 
-def _resume(folder: Path, graph: Path | None, samples: Path | None, execution: _Execution) -> None:
+def _resume(folder: Path, graph: Path | None, samples: Path | None, execution: _Execution) -> Answer:
     check_run(folder)
     from musegnn.recipes.pipeline import Prepared
     from musegnn.runs import Run
@@ -162,18 +161,19 @@ def _resume(folder: Path, graph: Path | None, samples: Path | None, execution: _
     execution = execution.checked()
     run = Run(folder, graph=graph, samples=samples, device=execution.device)
     if run.folder.result() is not None:
-        print(f"{folder} is finished." + " There is no step left for --profile." * execution.profile)
-        print_result(folder, run.result)
-        return
+        show.text(f"{folder} is finished." + " There is no step left for --profile." * execution.profile)
+        return _answer(folder, run.result)
     model = run.untrained()
     if checkpoint.exists(run.folder.checkpoints, STATE):
         position = Position.read(checkpoint.facts_of(run.folder.checkpoints, STATE).get("position"))
-        print(f"Going on with {run.config.name}: epoch {position.epoch + 1}, step {position.batch + 1}")
+        show.text(f"Going on with {run.config.name}: epoch {position.epoch + 1}, step {position.batch + 1}")
     prepared = Prepared(run.config, run.graph, run.samples, model)
-    _run(prepared, folder, execution, overwrite=False, resume=True)
+    return _run(prepared, folder, execution, overwrite=False, resume=True)
 
 
-def _run(prepared: "Prepared", folder: Path, execution: _Execution, *, overwrite: bool, resume: bool) -> None:
+def _run(
+    prepared: "Prepared", folder: Path, execution: _Execution, *, overwrite: bool, resume: bool
+) -> Answer:
     from musegnn.memory import keep_freed_memory
     from musegnn.runs import train as start
     from musegnn.runs.loggers import open_loggers
@@ -205,7 +205,7 @@ def _run(prepared: "Prepared", folder: Path, execution: _Execution, *, overwrite
         )
     if current().is_first:
         _write_report(folder)
-    print_result(folder, run.result)
+    return _answer(folder, run.result)
 
 
 def _write_report(folder: Path) -> None:
@@ -260,6 +260,8 @@ class _Table:
         self.epochs, self.metric = epochs, metric
         self.began = time.monotonic()
         self.is_begun = False
+        # Five numbers and a star.
+        self.is_wide = show.fits(55)
 
     def tell(self, event: dict[str, Any]) -> None:
         if event["event"] == "start":
@@ -269,20 +271,24 @@ class _Table:
         if event["event"] != "epoch":
             return
         if not self.is_begun:
-            print(f"\n{'epoch':>7}  {'loss':>7}  {'train':>7}  {'valid':>7}  {'samples/s':>9}  {'waited':>6}")
+            self.line("\n  epoch", "loss", "train", "valid", speed=("samples/s", "waited"))
         valid = event.get(f"valid_{self.metric}")
         shown = "" if valid is None else f"{100 * valid:.2f}"
         best = " *" if event.get("best_epoch") == event["epoch"] else ""
-        print(
-            f"{event['epoch']:>7}  {event['loss']:>7.4f}  {100 * event['train_accuracy']:>7.2f}  {shown:>7}  "
-            f"{event['samples_per_second']:>9.2f}  {100 * event['waited']:>5.0f}%{best}",
-            flush=True,
-        )
+        speed = f"{event['samples_per_second']:.2f}", f"{100 * event['waited']:.0f}%"
+        numbers = f"{event['loss']:.4f}", f"{100 * event['train_accuracy']:.2f}", shown
+        self.line(f"{event['epoch']:>7}", *numbers, speed=speed, star=best)
         if not self.is_begun and event["epoch"] < self.epochs:
             took = time.monotonic() - self.began
             left = show.duration(took * (self.epochs - event["epoch"]))
             print(f"         about {left} for {show.count(self.epochs - event['epoch'], 'more epoch')}")
         self.is_begun = True
+
+    def line(self, epoch: str, *numbers: str, speed: tuple[str, str], star: str = "") -> None:
+        """How fast it was is left out where the terminal is narrow."""
+        told = [epoch, *(f"{number:>7}" for number in numbers)]
+        told += [f"{speed[0]:>9}", f"{speed[1]:>6}"] if self.is_wide else []
+        print("  ".join(told) + star, flush=True)
 
 
 def _print_homes(event: dict[str, Any]) -> None:
@@ -306,8 +312,18 @@ def _print_profile(milliseconds: dict[str, float]) -> None:
     print(f"  {beside}the steps one by one are in trace.json (https://ui.perfetto.dev)")
 
 
-def print_result(folder: Path, result: dict[str, Any]) -> None:
-    """What a finished run has reached, and what to do with it."""
+def _answer(folder: Path, result: dict[str, Any]) -> Answer:
+    return Answer({"run": str(folder), **result}, lambda: tell_result(folder, result), following(folder))
+
+
+def following(folder: Path) -> str:
+    """What to do with a finished run."""
+    name = shlex.quote(str(folder))
+    return f"muse evaluate {name}, or muse predict {name} --nodes all --out predictions.csv"
+
+
+def tell_result(folder: Path, result: dict[str, Any]) -> None:
+    """What a finished run has reached."""
     print()
     for split in ("valid", "test"):
         if all(result.get(f"{split}_{name}") is not None for name in ("accuracy", "macro_f1")):
@@ -329,8 +345,6 @@ def print_result(folder: Path, result: dict[str, Any]) -> None:
     )
     if (folder / "report.html").is_file():
         show.line("report", f"{folder / 'report.html'} (open it in a browser)")
-    name = shlex.quote(str(folder))
-    print(f"Next: muse evaluate {name}, or muse predict {name} --nodes all --out predictions.csv")
 
 
 def _free_folder(name: str) -> Path:

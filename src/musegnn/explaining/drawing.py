@@ -23,7 +23,18 @@ _TENSE = 10
 """Edges that stand out."""
 
 
-def draw(explanation: Explanation, sample: Sample, tension: Tension | None = None, *, top: int = 40) -> str:
+class Drawing(str):
+    """A page of HTML; a notebook shows what is drawn on it."""
+
+    def _repr_html_(self) -> str:
+        # In a frame of its own: its styles and its script are its own affair.
+        frame = 'sandbox="allow-scripts" width="100%" height="720" style="border: 0"'
+        return f'<iframe {frame} srcdoc="{html.escape(self)}"></iframe>'
+
+
+def draw(
+    explanation: Explanation, sample: Sample, tension: Tension | None = None, *, top: int = 40
+) -> Drawing:
     """The nodes with the largest shares around the one in the middle, as a page of HTML.
 
     The area of a node is its share of the margin, base prediction and mean together, its color the sign. The
@@ -45,7 +56,7 @@ def draw(explanation: Explanation, sample: Sample, tension: Tension | None = Non
     data = json.dumps(facts).replace("<", "\\u003c")
     page = files("musegnn.explaining").joinpath("drawing.html").read_text(encoding="utf-8")
     title = html.escape(explanation.node_name(explanation.node))
-    return page.replace("__TITLE__", title).replace("__DATA__", data)
+    return Drawing(page.replace("__TITLE__", title).replace("__DATA__", data))
 
 
 def _shares(explanation: Explanation) -> np.ndarray:

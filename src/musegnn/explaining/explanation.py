@@ -12,6 +12,7 @@ Kind = Literal["own", "neighbor", "own mean", "mean", "bias", "penalty"]
 Hops = Int64[np.ndarray, " nodes"]
 PerClass = Float64[np.ndarray, " classes"]
 NodesPerClass = Float64[np.ndarray, "nodes classes"]
+_NUMBERS = "  hop    margin  percent "
 
 
 class Part(NamedTuple):
@@ -115,25 +116,34 @@ class Explanation:
         return ("mean of " if part.kind == "mean" else "") + self.node_name(part.node)
 
     def sentence(self, top: int = 4) -> str:
-        """curl is `web` (margin 2.1 over `net`): 31 % own features, 22 % libcurl4, ..."""
+        """curl is `web` (margin 2 over `net`). Of all that is for it, and against it (-): 31 % own, ..."""
         over = "" if self.runner_up is None else f" over `{self.class_name(self.runner_up)}`"
         said = [f"{part.percent:.0f} % {self.label(part)}" for part in self.parts[:top]]
         others = self.parts[top:]
         if others:
             said.append(f"{sum(part.percent for part in others):.0f} % from {_others(len(others))}")
         name, class_name = self.node_name(self.node), self.class_name(self.predicted)
-        return f"{name} is `{class_name}` (margin {self.margin:.2g}{over}): {', '.join(said)}."
+        head = f"{name} is `{class_name}` (margin {self.margin:.2g}{over})"
+        return f"{head}. Of all that is for it, and against it (-): {', '.join(said)}."
 
-    def table(self, top: int = 10) -> str:
-        """The largest shares of the margin, as lines of text that add up to it."""
+    def table(self, top: int = 10, columns: int | None = None) -> str:
+        """The largest shares of the margin, as lines of text that add up to it.
+
+        In so many columns, a long name has a line of its own.
+        """
         others = self.parts[top:]
         rows = [(self.label(part), _hop(part.hop), part.share, part.percent) for part in self.parts[:top]]
         if others:
             sums = sum(part.share for part in others), sum(part.percent for part in others)
             rows.append((_others(len(others)), "", *sums))
-        width = max(len("sum = margin"), *(len(label) for label, *_ in rows))
-        lines = [f"{'share of':<{width}}  hop    margin  percent"]
-        lines += [f"{a:<{width}}  {hop:>3}  {b:>+8.3f}  {c:>+6.1f} %" for a, hop, b, c in rows]
+        widest = max(len(label) for label, *_ in rows)
+        width = max(len("sum = margin"), min(widest, (columns or 1000) - len(_NUMBERS)))
+        lines = [f"{'share of':<{width}}{_NUMBERS}".rstrip()]
+        for label, hop, share, percent in rows:
+            if len(label) > width:
+                lines.append(label)
+                label = ""
+            lines.append(f"{label:<{width}}  {hop:>3}  {share:>+8.3f}  {percent:>+6.1f} %")
         lines.append(f"{'sum = margin':<{width}}       {sum(row[2] for row in rows):>+8.3f}")
         return "\n".join(lines)
 

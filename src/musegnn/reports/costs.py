@@ -1,6 +1,8 @@
 """What a run took, and how to have it again."""
 
+import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 from musegnn.reports import charts, words
@@ -9,6 +11,9 @@ from musegnn.reports.markup import Html, tag
 from musegnn.reports.reading import RunFiles
 from musegnn.reports.sections import Section
 from musegnn.training.config import Config, settings_of_tables
+
+OF_A_FOLDER = frozenset({"hidden", "lambda_", "dropout", "skip", "schedule"})
+"""What `muse train FOLDER` sets by itself, so that it must be told even what is usual elsewhere."""
 
 
 def costs(run: RunFiles) -> Section | None:
@@ -89,16 +94,17 @@ def _listed(facts: dict[str, Any]) -> str:
 def commands(run: RunFiles) -> list[str]:
     """That train it again, look at it again, and use it."""
     folder = shlex.quote(str(run.path))
+    out = f"{_samples(run)} --out {folder}-again"
     lines = []
     if run.record.get("model") is None:
         lines.append(
             "# A model of your own: musegnn.train(graph, store, model, out=...) with the settings below."
         )
     elif run.config.dataset:
-        lines.append(f"muse train {shlex.quote(str(run.path / 'config.toml'))} --out {folder}-again")
+        lines.append(f"muse train {shlex.quote(str(run.path / 'config.toml'))}{out}")
     elif place := run.record["graph"].get("folder"):
         changed = "".join(f" --set {shlex.quote(one)}" for one in changed_settings(run.config))
-        lines.append(f"muse train {shlex.quote(place)}{changed} --out {folder}-again")
+        lines.append(f"muse train {shlex.quote(place)}{changed}{out}")
     if run.result is not None and run.result["device"] == "cpu":
         lines = [
             line if line[0] == "#" else f"OMP_NUM_THREADS={int(run.result['threads'])} {line}"
@@ -106,6 +112,14 @@ def commands(run: RunFiles) -> list[str]:
         ]
     others = (f"evaluate {folder}", f"predict {folder} --nodes all --out predictions.csv", f"report {folder}")
     return [*lines, *(f"muse {other}" for other in others)]
+
+
+def _samples(run: RunFiles) -> str:
+    """' --samples FOLDER', unless it is one that `muse train` has named, and would find or draw again."""
+    folder = run.record["samples"].get("folder")
+    if folder is None or re.fullmatch("samples-[0-9a-f]{8}", Path(folder).name):
+        return ""
+    return f" --samples {shlex.quote(folder)}"
 
 
 def flat_settings(config: Config) -> dict[str, Any]:
@@ -124,7 +138,11 @@ def changed_settings(config: Config) -> list[str]:
     """As --set takes them: what is not as it is by itself."""
     usual = flat_settings(Config())
     own = {name: value for name, value in flat_settings(config).items() if name != "dataset"}
-    changed = {name: value for name, value in own.items() if name not in usual or usual[name] != value}
+    changed = {
+        name: value
+        for name, value in own.items()
+        if name in OF_A_FOLDER or name not in usual or usual[name] != value
+    }
     return [f"{name}={_plain(value)}" for name, value in changed.items()]
 
 
