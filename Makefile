@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export PYTHONDONTWRITEBYTECODE =
 export PYTHONPATH =
 
-.PHONY: help demo test test-gpu check proof bench results clean
+.PHONY: help demo test test-gpu check proof docs bench results clean chromium
 
 help:                      ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -14,11 +14,20 @@ help:                      ## List the targets.
 demo: $(VENV)/.run         ## Install into .venv and run the main job: train on the embedded graph.
 	$(BIN)/muse train debian --out runs/demo --overwrite
 
-test: check                ## Everything CI checks, in under eight minutes on two cores.
+test: check chromium       ## Everything CI checks, in under eight minutes on two cores.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-proof: check               ## As test, with the full counts of kills and corruptions.
+proof: check chromium      ## As test, with the full counts of kills and corruptions.
 	OMP_NUM_THREADS=1 MUSEGNN_PROOF=1 $(BIN)/python -m pytest -q
+
+# Pages are opened in a real browser, a system package: installed where that is allowed, and done without elsewhere.
+APT := DEBIAN_FRONTEND=noninteractive timeout 120 apt-get -qqy
+chromium:
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	  command -v $$name >/dev/null && exit 0; done; \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing Chromium ..." && \
+	  { $(APT) install chromium || { $(APT) update && $(APT) install chromium; }; } >/dev/null 2>&1; } || \
+	  echo "No Chromium here, and none that may be installed: the browser check is skipped."
 
 # A machine with a GPU is often bare: no .venv, no network, no plugins of pytest.
 GPU_TESTS := tests/ops/test_descend_triton.py tests/ops/test_move_means.py tests/unfolding/test_gpu_kernel.py \
@@ -38,6 +47,10 @@ check: $(VENV)/.dev        ## Format, lint, types, import contract.
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+docs: $(VENV)/.dev         ## Build the pages of docs/ into site/; a broken link is an error.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Look at it: open site/index.html, or $(BIN)/mkdocs serve, in which the search works, too."
+
 bench: $(VENV)/.dev        ## Measure again what benchmarks/ measures here (two hours, 35 GB of disk).
 	$(BIN)/python benchmarks/import.py --record
 	$(BIN)/python benchmarks/synthetic.py --scale 0.01 --record
@@ -45,6 +58,7 @@ bench: $(VENV)/.dev        ## Measure again what benchmarks/ measures here (two 
 	$(BIN)/python benchmarks/training.py epoch --record
 	$(BIN)/python benchmarks/training.py memory --record
 	for command in modes growth means; do $(BIN)/python benchmarks/features.py $$command --record || exit; done
+	for command in messages steps predict; do $(BIN)/python benchmarks/scaling.py $$command --record || exit; done
 	for command in peers stages storage workers sizes open start plot; do \
 	  $(BIN)/python benchmarks/sampling.py $$command --record || exit; done
 
