@@ -170,6 +170,22 @@ def test_the_norm_of_h_is_bounded_tightly_and_held(rank, size):
 
 
 @kinds
+def test_what_an_optimizer_changes_unseen_is_seen(kind):
+    """Fused optimizers write into parameters without a sign that torch would count."""
+    g, (_, Z, _) = graph(hub=True), rows(9)
+    energy = learned(KINDS[kind](num_relations=2))
+    before = unfold(Z, g, energy, 4).detach()
+    for part in energy.parameters():
+        part.data.numpy()[:] *= 7
+    fresh = KINDS[kind](num_relations=2).double()
+    fresh.load_state_dict(energy.state_dict())
+    after = unfold(Z, g, energy, 4, trace=True)
+    torch.testing.assert_close(after.Y, unfold(Z, g, fresh, 4))
+    assert not torch.allclose(before, after.Y)
+    assert (after.energies[2:] <= after.energies[1:-1] * (1 + 1e-12)).all()
+
+
+@kinds
 @ranks
 def test_gradients_are_those_of_a_tape_over_all_steps(kind, rank):
     g = graph(1)

@@ -1,6 +1,7 @@
 """What an energy must offer: the loop, the trainer and the explainer ask for nothing else."""
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import scipy.sparse
@@ -128,6 +129,10 @@ class AbstractEnergy(nn.Module, ABC):
         self, sample: Sample, mu: Rows | None, seen: Seen | None, *, like: Tensor, alpha: Alpha = "auto"
     ) -> AbstractProblem:
         """The energy on one subgraph, computed as `like` is (dtype, device), with its step size."""
+
+    def held(self) -> AbstractContextManager[object]:
+        """Inside, parameters do not change: what `on` computes of them alone is that of its last call."""
+        return nullcontext()
 
     def learned(self) -> list[nn.Parameter]:
         """The parameters that want a gradient."""

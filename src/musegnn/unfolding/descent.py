@@ -193,7 +193,9 @@ class _Descent:
 def _make(
     energy: AbstractEnergy, sample: Sample, seen: Seen | None, like: Tensor, alpha: Alpha, mu: Rows | None
 ) -> AbstractProblem:
-    return energy.on(sample, mu, seen, like=like, alpha=alpha)
+    """As `_Descent` has made it, for one step back."""
+    with energy.held():
+        return energy.on(sample, mu, seen, like=like, alpha=alpha)
 
 
 class _Observer:

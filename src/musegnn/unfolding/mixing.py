@@ -20,7 +20,7 @@ class Mixing(nn.Module):
         super().__init__()
         self.limit = limit
         self.H = self.h = self.U = self.V = None
-        self._known: tuple[object, Tensor] | None = None
+        self._known: Tensor | None = None
         if rank is None:
             self.H = nn.Parameter(torch.eye(dim))
             return
@@ -74,19 +74,22 @@ class Mixing(nn.Module):
         return self._bound().clamp(max=self.limit)
 
     @torch.no_grad()
-    def _bound(self) -> Float[Tensor, ""]:
-        """That of what is learned, before it is scaled; computed anew when that has changed."""
-        version = tuple((part.data_ptr(), part._version) for part in self.parameters())
-        if self._known is None or self._known[0] != version:
-            self._known = version, self._norm()
-        return self._known[1]
-
-    def _norm(self) -> Float[Tensor, ""]:
+    def measure(self) -> None:
+        """Bound the norm of what is learned; to be called when that has changed, which no tensor tells."""
         if self.H is not None:
-            return _norm(self.H)
+            self._known = _norm(self.H)
+            return
         assert self.h is not None
-        largest = self.h.double().abs().max()
-        return largest if self.U is None or self.V is None else largest + _norm(self.U) * _norm(self.V)
+        self._known = self.h.double().abs().max()
+        if self.U is not None and self.V is not None:
+            self._known = self._known + _norm(self.U) * _norm(self.V)
+
+    def _bound(self) -> Float[Tensor, ""]:
+        """That of what is learned, before it is scaled."""
+        if self._known is None:
+            self.measure()
+        assert self._known is not None
+        return self._known
 
 
 _SQUARINGS = 6

@@ -1,6 +1,8 @@
 """Energies for graphs whose neighbors differ: a learned matrix for each relation, convex in Y for any."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from math import expm1, log
 from typing import Any, Literal
@@ -78,11 +80,21 @@ class TypedEnergy(AbstractEnergy):
         self.begins_at, self.rank = float(lambda_), rank
         self.penalty = penalty_of(prox)
         self.limit = float(limit)
+        self._is_held = False
         # Without relations an edge has no direction.
         self.ways = self.directions if num_relations else 1
         count = self.ways * max(1, num_relations)
         self.mixings = nn.ModuleList(Mixing(dim, rank, self.limit) for _ in range(count))
         self.raw_lambda = nn.Parameter(torch.full((count,), lambda_ + log(-expm1(-lambda_))))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The norms of H_r are not computed anew."""
+        before, self._is_held = self._is_held, True
+        try:
+            yield
+        finally:
+            self._is_held = before
 
     @property
     def lambdas(self) -> Float[Tensor, " terms"]:
@@ -103,6 +115,9 @@ class TypedEnergy(AbstractEnergy):
             )
         if alpha != "auto" and not alpha > 0:
             raise InputError(f"alpha must be a positive number or 'auto', got {alpha!r}.")
+        if not self._is_held:
+            for mixing in self.mixings:
+                mixing.measure()  # type: ignore[operator]
         there = ties(sample, self.num_relations)
         ways = [way for tie in there for way in (tie, tie.back)[: self.ways]]
         pairs = zip(ways, self.mixings, strict=True)
