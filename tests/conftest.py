@@ -14,7 +14,7 @@ os.environ.pop("COLUMNS", None)
 if not glob("/dev/nvidia[0-9]*"):
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-EXAMPLES = 100 if "MUSEGNN_PROOF" in os.environ else 20
+EXAMPLES = 100 if "MUSEGNN_PROOF" in os.environ else 12
 
 settings.register_profile("free", deadline=None, max_examples=EXAMPLES)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=EXAMPLES)
