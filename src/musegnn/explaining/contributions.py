@@ -149,8 +149,11 @@ class _Steps:
         mu = None if mu is None else mu.detach().to(Z).requires_grad_()
         self._inputs = [Z] if mu is None else [Z, mu]
         K, given = model.steps, (sample, model.energy)
-        before = unfold(Z, *given, max(K - 1, 0), model.alpha, mu, seen=seen)
-        Y = unfold(Z, *given, min(K, 1), model.alpha, mu, init=before, seen=seen)
+        if model.energy.acceleration == "none":
+            before = unfold(Z, *given, max(K - 1, 0), model.alpha, mu, seen=seen)
+            Y = unfold(Z, *given, min(K, 1), model.alpha, mu, init=before, seen=seen)
+        else:
+            Y = before = unfold(Z, *given, K, model.alpha, mu, seen=seen)
         self._Y_v = Y[row]
         with torch.no_grad():
             exact = [part.detach().double() for part in (Y, Z, before)]

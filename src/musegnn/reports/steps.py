@@ -22,9 +22,13 @@ def steps_of(model: MuseGNN, batch: Batch, asked: Asked, precision: str = "float
     known = {"mu": None if mu is None else mu.to(Z.device).double(), "seen": seen}
     problem = model.energy.problem(exact, batch.sample, alpha=model.alpha, **known)
     terms, bounds = [problem.terms(exact, exact)], list[float]()
-    for _ in range(model.steps):
+    is_plain = model.energy.acceleration == "none"
+    for k in range(1, model.steps + 1):
         start = Y.double()
-        Y = unfold(Z, batch.sample, model.energy, 1, model.alpha, mu, init=Y, seen=seen)
+        # Momentum does not begin in the middle.
+        how = {"steps": 1, "init": Y} if is_plain else {"steps": k}
+        Y = unfold(Z, batch.sample, model.energy, alpha=model.alpha, mu=mu, seen=seen, **how)
+        start = start if is_plain else Y.double()
         size = max(float(Y.norm()), 1e-30)
         bounds.append(float(problem.error_bound(Y.double(), exact, start)) / size)
         # Rounding may have put an entry past the edge of a constraint, by less than it can be blamed for.

@@ -37,13 +37,15 @@ def build_model(
 def build_energy(config: EnergyConfig, dim: int, num_relations: int) -> AbstractEnergy:
     """The energy of a config, for a graph with so many relations."""
     lambda_, gamma, prox = config.lambda_, config.gamma, config.prox
+    if config.kind == "smoothness":
+        how: dict[str, Any] = {"precondition": config.precondition, "acceleration": config.acceleration}
+        return Energy(lambda_, gamma, config.laplacian, prox, **how)
+    rank = None if config.rank == "full" else config.rank
     given = dim, num_relations, lambda_, gamma, prox
-    typed: dict[str, Any] = {"rank": None if config.rank == "full" else config.rank, "limit": config.limit}
+    typed: dict[str, Any] = {"rank": rank, "limit": config.limit, "acceleration": config.acceleration}
     if config.kind == "relational":
         return Relational(*given, **typed, laplacian=config.laplacian)
-    if config.kind == "predictive":
-        return Predictive(*given, **typed, average=config.average)
-    return Energy(lambda_, gamma, config.laplacian, prox, precondition=config.precondition)
+    return Predictive(*given, **typed, average=config.average)
 
 
 def _describe_energy(energy: AbstractEnergy) -> EnergyConfig | None:
@@ -51,7 +53,7 @@ def _describe_energy(energy: AbstractEnergy) -> EnergyConfig | None:
     prox = next((name for name, penalty in PENALTIES.items() if penalty == energy.penalty), None)
     if prox is None:
         return None
-    settings: dict[str, Any] = {"prox": prox}
+    settings: dict[str, Any] = {"prox": prox, "acceleration": energy.acceleration}
     if type(energy) is Energy and not energy.learned():
         settings |= {"lambda_": float(energy.lambda_), "precondition": energy.precondition}
     elif isinstance(energy, TypedEnergy):

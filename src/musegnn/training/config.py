@@ -70,6 +70,9 @@ class EnergyConfig:
         "relu", "the penalty zeta"
     )
     precondition: Literal["none", "jacobi", "authors"] = _setting("none", "of the steps")
+    acceleration: Literal["none", "momentum", "chebyshev"] = _setting(
+        "none", "of the steps; chebyshev needs prox none"
+    )
     rank: int | Literal["full"] = _setting(
         "full", "of H_r of a typed energy: any matrix, or diagonal and so many directions", low=0
     )

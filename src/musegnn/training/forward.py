@@ -102,7 +102,10 @@ def traced(
 ) -> Trace:
     """As `embed`, with energies and error bounds of the last `steps` steps, or of all."""
     Z = transform(model, batch, precision=precision)
-    last = model.steps if steps is None else min(steps, model.steps)
+    # Momentum does not begin in the middle.
+    if steps is None or model.energy.acceleration != "none":
+        steps = model.steps
+    last = min(steps, model.steps)
     given = batch.sample, model.energy
     start = unfold(Z, *given, model.steps - last, model.alpha, mu, seen=seen)
     return unfold(Z, *given, last, model.alpha, mu, trace=True, init=start, seen=seen)

@@ -17,14 +17,14 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from musegnn.unfolding.contract import AbstractProblem
+from musegnn.unfolding.acceleration import Pace
 from musegnn.unfolding.kernel import Kernel, Mask, set_target
 from musegnn.unfolding.penalty import Rows, SeedRows
 
 Observe = Callable[[int, Rows, Rows], None]
 """Told of each step: its number, where it started, where it led."""
-Make = Callable[[Rows | None], AbstractProblem]
-"""A problem from its means; anew in each step back, so that autograd sees what the problem is made of."""
+Make = Callable[[Rows | None], Pace]
+"""A problem from its means, at its pace; anew in each step back, so that autograd sees what it is made of."""
 
 
 class Focus(NamedTuple):
@@ -185,7 +185,10 @@ def _pull_back(
 
 
 class Recomputed(Function):
-    """K steps of any problem; about 2 sqrt(K) of the Y^k are in memory at a time."""
+    """K steps of any problem at any pace; about 2 sqrt(K) of the Y^k are in memory at a time.
+
+    With momentum, 3 sqrt(K).
+    """
 
     @staticmethod
     def forward(
@@ -200,19 +203,20 @@ class Recomputed(Function):
         *learned: Tensor,
     ) -> Tensor:
         """`learned` are the energy's parameters, which `make` puts into the problem."""
-        problem, U, kept = make(mu), start, []
+        pace, U, before, kept = make(mu), start, start, []
         ctx.make, ctx.steps, ctx.stride = make, steps, max(1, isqrt(steps))
         for k in range(steps):
             if k % ctx.stride == 0:
-                kept.append(U)
-            Y = problem.descend(U, Z)
+                kept += [U, before] if pace.looks_back else [U]
+            Y = pace.step(k, U, before, Z)
             if observe is not None:
-                observe(k + 1, U, Y)
+                observe(k + 1, Y if pace.looks_back else U, Y)
             if energies is not None:
-                energies.append(float(problem.value(U, Z)))
-            U = Y
+                energies.append(float(pace.problem.value(U, Z)))
+            U, before = Y, U
         if energies is not None:
-            energies.append(float(problem.value(U, Z)))
+            energies.append(float(pace.problem.value(U, Z)))
+        ctx.looks_back = pace.looks_back
         ctx.num_learned = len(learned)
         ctx.save_for_backward(Z, mu, *learned, *kept)
         return U if steps else start.clone()
@@ -227,17 +231,33 @@ class Recomputed(Function):
         mu = mu.detach().requires_grad_() if wants_mu else mu
         inputs = [Z, *([mu] if wants_mu else []), *learned]
         totals = [torch.zeros_like(part) for part in inputs]
-        G = grads[0]
-        for segment in range(len(kept) - 1, -1, -1):
-            starts = [kept[segment]]
-            for _ in range(min(ctx.stride, ctx.steps - segment * ctx.stride) - 1):
-                starts.append(ctx.make(mu).descend(starts[-1], Z).detach())
-            for start in reversed(starts):
-                U = start.detach().requires_grad_()
+        # G is dY^k; of momentum, `later` is what Y^(k-1) counts for in Y^(k+1).
+        G, later = grads[0], None
+        for first in range((ctx.steps - 1) // ctx.stride * ctx.stride, -1, -ctx.stride):
+            points = _points(ctx, kept, first, mu, Z)
+            for k in range(first + len(points) - 2, first - 1, -1):
+                ends = [part.detach().requires_grad_() for part in points[k - first : k - first + 2]]
+                U, before = ends[1], ends[0]
                 with torch.enable_grad():
-                    Y = ctx.make(mu).descend(U, Z)
-                G, *parts = torch.autograd.grad(Y, [U, *inputs], G, allow_unused=True, materialize_grads=True)
+                    Y = ctx.make(mu).step(k, U, before, Z)
+                wanted = [U, *([before] if ctx.looks_back else []), *inputs]
+                parts = torch.autograd.grad(Y, wanted, G, allow_unused=True, materialize_grads=True)
+                G = parts[0] if later is None else parts[0] + later
+                later, parts = (parts[1], parts[2:]) if ctx.looks_back else (None, parts[1:])
                 totals = [total.add_(part) for total, part in zip(totals, parts, strict=True)]
+        G = G if later is None else G + later
         dZ, *others = totals
         dmu = others.pop(0) if wants_mu else None
         return dZ, G, dmu, None, None, None, None, *others
+
+
+@torch.no_grad()
+def _points(ctx: Any, kept: Sequence[Rows], first: int, mu: Rows | None, Z: Rows) -> list[Rows]:
+    """Y^(first - 1), Y^first, ..., up to where the last step of this stretch starts."""
+    number, width = first // ctx.stride, 2 if ctx.looks_back else 1
+    start = kept[number * width]
+    points = [kept[number * width + width - 1], start]
+    pace = ctx.make(mu)
+    for k in range(first, min(first + ctx.stride, ctx.steps) - 1):
+        points.append(pace.step(k, points[-1], points[-2], Z))
+    return points

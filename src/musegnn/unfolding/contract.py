@@ -19,6 +19,7 @@ Alpha = float | Literal["auto"]
 Subgraph = Sample | Graph | Tensor
 """A sample, a whole graph, or an `edge_index`."""
 Seen = Bool[Tensor, " nodes"]
+Acceleration = Literal["none", "momentum", "chebyshev"]
 
 
 _ROUNDING = 16
@@ -121,6 +122,8 @@ class AbstractEnergy(nn.Module, ABC):
     """An energy with all its settings, for any subgraph. Learned ones are its parameters."""
 
     penalty: Penalty
+    acceleration: Acceleration = "none"
+    """How its steps follow each other (`musegnn.unfolding.acceleration`)."""
     num_relations: int = 0
     """Of the graph, that samples must tell of each entry (`Sample.relation`); 0: it need not be told."""
 

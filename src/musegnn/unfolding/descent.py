@@ -13,6 +13,7 @@ from torch import Tensor
 
 from musegnn.errors import DivergenceError, InputError
 from musegnn.sampling.record import Sample
+from musegnn.unfolding.acceleration import Pace, pace_of
 from musegnn.unfolding.backward import Focus, Fused, Recomputed
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen, Subgraph
 from musegnn.unfolding.penalty import Rows, SeedRows
@@ -150,6 +151,10 @@ class _Descent:
         *,
         watch: bool = True,
     ) -> None:
+        if energy.acceleration != "none" and alpha != "auto":
+            raise InputError(
+                f"acceleration='{energy.acceleration}' has its own step sizes; got alpha={alpha}."
+            )
         exact = torch.promote_types(Z.dtype, torch.float32)
         like = Z.new_empty((), dtype=exact).expand(Z.shape)
         self.energy, self.sample, self.steps, self.alpha, self.seen = energy, sample, steps, alpha, seen
@@ -192,10 +197,10 @@ class _Descent:
 
 def _make(
     energy: AbstractEnergy, sample: Sample, seen: Seen | None, like: Tensor, alpha: Alpha, mu: Rows | None
-) -> AbstractProblem:
+) -> Pace:
     """As `_Descent` has made it, for one step back."""
     with energy.held():
-        return energy.on(sample, mu, seen, like=like, alpha=alpha)
+        return pace_of(energy.on(sample, mu, seen, like=like, alpha=alpha), energy.acceleration)
 
 
 class _Observer:

@@ -15,7 +15,8 @@ from musegnn.errors import InputError
 from musegnn.extras import has_triton
 from musegnn.ops import Step
 from musegnn.sampling.record import Laplacian, Sample
-from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen
+from musegnn.unfolding.acceleration import check_acceleration
+from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Acceleration, Alpha, Seen
 from musegnn.unfolding.kernel import CpuKernel, GpuKernel, Kernel
 from musegnn.unfolding.penalty import EntrywisePenalty, Penalty, Rows, Scalar, penalty_of
 from musegnn.unfolding.propagate import propagate
@@ -41,6 +42,8 @@ class Energy(AbstractEnergy):
             with hubs move; or "authors", the variant of the authors' code. Its steps are the same for both
             Laplacians, its fixed point is the minimum of neither energy, and at lambda = 1 or with a large
             gamma it does not descend. It is here to repeat their ogbn-products run; else take "jacobi".
+        acceleration: "none", "momentum" or, without a penalty, "chebyshev": as many steps lead nearer to the
+            minimum (`musegnn.unfolding.acceleration`).
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Energy(AbstractEnergy):
         prox: str | Penalty = "relu",
         *,
         precondition: Precondition = "none",
+        acceleration: Acceleration = "none",
     ) -> None:
         super().__init__()
         if laplacian not in ("normalized", "combinatorial"):
@@ -64,6 +68,11 @@ class Energy(AbstractEnergy):
         self.laplacian: Laplacian = laplacian
         self.penalty = penalty_of(prox)
         self.precondition = precondition
+        self.acceleration = check_acceleration(acceleration)
+        if precondition == "authors" and acceleration != "none":
+            raise InputError(
+                f"precondition='authors' has steps of its own; got acceleration={acceleration!r}."
+            )
 
     def on(
         self, sample: Sample, mu: Rows | None, seen: Seen | None, *, like: Tensor, alpha: Alpha = "auto"
@@ -77,7 +86,7 @@ class Energy(AbstractEnergy):
         """The settings."""
         return (
             f"lambda_={number(self.lambda_):g}, gamma={number(self.gamma):g}, laplacian={self.laplacian!r}, "
-            f"prox={self.penalty}, precondition={self.precondition!r}"
+            f"prox={self.penalty}, precondition={self.precondition!r}, acceleration={self.acceleration!r}"
         )
 
 
@@ -164,6 +173,8 @@ class Smoothness(AbstractProblem):
     def fused(self) -> Kernel | None:
         """`musegnn.ops.descend`, for fixed lambda and gamma and an entrywise penalty."""
         if self.energy.learned() or not isinstance(self.penalty, EntrywisePenalty):
+            return None
+        if self.energy.acceleration != "none":
             return None
         if number(self.energy.gamma) == inf:
             return None

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from musegnn.errors import InputError
 from musegnn.graph.relation import MAX_RELATIONS
 from musegnn.sampling.record import Laplacian, Sample
-from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen
+from musegnn.unfolding.acceleration import check_acceleration
+from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Acceleration, Alpha, Seen
 from musegnn.unfolding.mixing import Mixing
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar, penalty_of
 from musegnn.unfolding.propagate import Weights, weighed
@@ -52,6 +53,7 @@ class TypedEnergy(AbstractEnergy):
         prox: The penalty zeta.
         rank: Of H_r = diag(h_r) + U_r V_r'; None: any d x d matrix, 0: diagonal.
         limit: Of |H_r|_2; the larger it is, the smaller are the steps.
+        acceleration: "none", "momentum" or, without a penalty, "chebyshev".
     """
 
     directions = 1
@@ -67,6 +69,7 @@ class TypedEnergy(AbstractEnergy):
         *,
         rank: int | None = None,
         limit: float = 2.0,
+        acceleration: Acceleration = "none",
     ) -> None:
         super().__init__()
         if not limit > 0 or (rank is not None and rank < 0):
@@ -80,6 +83,7 @@ class TypedEnergy(AbstractEnergy):
         self.begins_at, self.rank = float(lambda_), rank
         self.penalty = penalty_of(prox)
         self.limit = float(limit)
+        self.acceleration = check_acceleration(acceleration)
         self._is_held = False
         # Without relations an edge has no direction.
         self.ways = self.directions if num_relations else 1
