@@ -1,4 +1,4 @@
-"""Graph neural networks whose layers are descent steps on an energy, on graphs up to a terabyte."""
+"""Graph neural networks whose layers are descent steps on an energy, on graphs larger than memory."""
 
 import importlib
 import typing
