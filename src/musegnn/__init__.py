@@ -43,6 +43,7 @@ if typing.TYPE_CHECKING:
     from musegnn.unfolding import Penalty as Penalty
     from musegnn.unfolding import Predictive as Predictive
     from musegnn.unfolding import Relational as Relational
+    from musegnn.unfolding import Robust as Robust
     from musegnn.unfolding import Trace as Trace
     from musegnn.unfolding import alternate as alternate
     from musegnn.unfolding import consensus as consensus
@@ -73,6 +74,7 @@ _ROOMS = {
             "Nonnegative",
             "Penalty",
             "Predictive",
+            "Robust",
             "Relational",
             "Trace",
             "alternate",

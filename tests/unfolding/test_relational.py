@@ -76,11 +76,11 @@ def slow_value(energy, g, Y, Z, mu, seen):
             to, of = A.sum(1), A.sum(0)
             for i in np.flatnonzero(to):
                 weights = A[i] / to[i] if energy.average == "row" else A[i] / (to[i] * of.clamp(min=1)).sqrt()
-                total = total + lambda_ * (Y[i] - weights @ Y @ H).square().sum()
+                total = total + (lambda_ * (Y[i] - weights @ Y @ H).square()).sum()
         else:
             s = (degree + 1).rsqrt() if energy.laplacian == "normalized" else torch.ones_like(degree)
             for i, j in zip(*np.nonzero(A.numpy()), strict=True):
-                total = total + lambda_ * (s[i] * Y[i] @ H - s[j] * Y[j]).square().sum()
+                total = total + (lambda_ * (s[i] * Y[i] @ H - s[j] * Y[j]).square()).sum()
     return total
 
 
@@ -96,9 +96,11 @@ def dense(problem, num_nodes):
 
 @kinds
 @ranks
-def test_value_and_gradient_are_those_of_the_formula(kind, rank):
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_value_and_gradient_are_those_of_the_formula(kind, rank, per_channel):
     g = graph(hub=True)
-    energy = learned(KINDS[kind](num_relations=2, gamma=0.5, rank=rank, prox="none"))
+    how = {"rank": rank, "per_channel": per_channel}
+    energy = learned(KINDS[kind](num_relations=2, gamma=0.5, prox="none", **how))
     (Y, Z, mu), seen = rows(g.num_nodes), torch.arange(g.num_nodes) % 3 > 0
     Y.requires_grad_()
     expected = slow_value(energy, g, Y, Z, mu, seen)
@@ -115,10 +117,11 @@ def test_value_and_gradient_are_those_of_the_formula(kind, rank):
     empty=st.sampled_from([(), (0,), (0, 1)]),
     hub=st.booleans(),
     size=st.floats(0.1, 5),
+    per_channel=st.booleans(),
 )
-def test_the_curvature_is_within_its_bounds_and_steps_descend(kind, seed, empty, hub, size):
+def test_the_curvature_is_within_its_bounds_and_steps_descend(kind, seed, empty, hub, size, per_channel):
     g = graph(seed, empty=empty, hub=hub)
-    energy = learned(KINDS[kind](num_relations=2, gamma=0.3), seed, size)
+    energy = learned(KINDS[kind](num_relations=2, gamma=0.3, per_channel=per_channel), seed, size)
     (_, Z, mu), seen = rows(g.num_nodes, seed), torch.arange(g.num_nodes) % 3 > 0
     problem = energy.problem(Z, g, mu=mu, seen=seen)
     H = dense(problem, g.num_nodes)
@@ -232,7 +235,7 @@ def test_a_graph_without_relations_has_one_without_a_direction():
     A[np.repeat(np.arange(9), np.diff(g.indptr)), g.indices] = 1
     P = A / A.sum(1, keepdim=True).clamp(min=1)
     expected = (Y - Z).square().sum()
-    (lambda_,), (mixing,) = energy.lambdas, energy.mixings
+    ((lambda_,),), (mixing,) = energy.lambdas, energy.mixings
     has = (A.sum(1, keepdim=True) > 0).double()
     expected = expected + lambda_ * (has * (Y - P @ Y @ mixing.matrix())).square().sum()
     torch.testing.assert_close(energy.value(Y, Z, plain), expected)

@@ -19,6 +19,7 @@ from musegnn.training.config import Config, EnergyConfig, ModelConfig
 from musegnn.unfolding import AbstractEnergy, Energy
 from musegnn.unfolding.penalty import PENALTIES
 from musegnn.unfolding.relational import Predictive, Relational, TypedEnergy
+from musegnn.unfolding.robust import Robust
 
 
 def build_model(
@@ -40,9 +41,17 @@ def build_energy(config: EnergyConfig, dim: int, num_relations: int) -> Abstract
     if config.kind == "smoothness":
         how: dict[str, Any] = {"precondition": config.precondition, "acceleration": config.acceleration}
         return Energy(lambda_, gamma, config.laplacian, prox, **how)
+    if config.kind == "robust":
+        if config.acceleration != "none":
+            raise InputError(f"kind='robust' takes plain steps; got acceleration={config.acceleration!r}.")
+        form: dict[str, Any] = {"rho": config.robust_rho, "scale": config.robust_scale}
+        return Robust(lambda_, gamma, config.laplacian, prox, **form)
     rank = None if config.rank == "full" else config.rank
     given = dim, num_relations, lambda_, gamma, prox
-    typed: dict[str, Any] = {"rank": rank, "limit": config.limit, "acceleration": config.acceleration}
+    typed: dict[str, Any] = {
+        **{"rank": rank, "limit": config.limit, "per_channel": config.per_channel},
+        "acceleration": config.acceleration,
+    }
     if config.kind == "relational":
         return Relational(*given, **typed, laplacian=config.laplacian)
     return Predictive(*given, **typed, average=config.average)
@@ -56,14 +65,18 @@ def _describe_energy(energy: AbstractEnergy) -> EnergyConfig | None:
     settings: dict[str, Any] = {"prox": prox, "acceleration": energy.acceleration}
     if type(energy) is Energy and not energy.learned():
         settings |= {"lambda_": float(energy.lambda_), "precondition": energy.precondition}
+    elif type(energy) is Robust:
+        settings |= {"kind": "robust", "robust_rho": energy.rho, "robust_scale": energy.scale}
+        settings["lambda_"] = energy.lambda_
     elif isinstance(energy, TypedEnergy):
         rank = "full" if energy.rank is None else energy.rank
         settings |= {"lambda_": energy.begins_at, "rank": rank, "limit": energy.limit}
+        settings["per_channel"] = energy.per_channel
     if type(energy) is Relational:
         settings["kind"] = "relational"
     elif type(energy) is Predictive:
         settings |= {"kind": "predictive", "average": energy.average}
-    elif "precondition" not in settings:
+    elif "lambda_" not in settings:
         return None
     laplacian = getattr(energy, "laplacian", EnergyConfig.laplacian)
     return EnergyConfig(**settings, gamma=float(getattr(energy, "gamma", 0.0)), laplacian=laplacian)

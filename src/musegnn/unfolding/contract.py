@@ -81,6 +81,10 @@ class AbstractProblem(ABC):
         """H as a sparse matrix for all columns of Y alike, if it is one."""
         return None
 
+    def curved(self, at: Rows, Y: Rows) -> Rows:
+        """H Y; of what is a quadratic only near a point, that of the one `at` it."""
+        return self.product(Y)
+
     def move(self, U: Rows, Z: Rows) -> Rows:
         """The point that the prox is taken of."""
         return U - self.rows * self.half_gradient(U, Z)
@@ -110,7 +114,7 @@ class AbstractProblem(ABC):
         a, gradient = self.rows, self.half_gradient(start, Z)
         stepped = self.penalty.prox(start - a * gradient, a / 2)
         moved = start - stepped
-        V = moved / a - self.product(moved)
+        V = moved / a - self.curved(start, moved)
         rounded = (
             _ROUNDING * torch.finfo(Y.dtype).eps * (start.abs() / a + gradient.abs() + self.target(Z).abs())
         )
@@ -135,6 +139,10 @@ class AbstractEnergy(nn.Module, ABC):
 
     def held(self) -> AbstractContextManager[object]:
         """Inside, parameters do not change: what `on` computes of them alone is that of its last call."""
+        return nullcontext()
+
+    def linearized(self) -> AbstractContextManager[object]:
+        """Inside, derivatives take what is not quadratic in Y as constant, so that shares add up."""
         return nullcontext()
 
     def learned(self) -> list[nn.Parameter]:

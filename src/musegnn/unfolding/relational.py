@@ -24,22 +24,23 @@ from musegnn.unfolding.resident import degree_of
 from musegnn.unfolding.ties import Columns, Tie, along, kept, ties
 
 Average = Literal["row", "symmetric"]
+Channels = Float[Tensor, " channels"]
 
 
 class Term(ABC):
     """E_r on one subgraph: a convex quadratic."""
 
     @abstractmethod
-    def value(self, Y: Rows) -> Scalar:
-        """E_r(Y)."""
+    def value(self, Y: Rows) -> Channels:
+        """E_r(Y), channel by channel of what is squared."""
 
     @abstractmethod
-    def add_half_gradient(self, total: Rows, Y: Rows, weight: Scalar) -> Rows:
-        """total + weight times half of its gradient."""
+    def add_half_gradient(self, total: Rows, Y: Rows, weight: Channels) -> Rows:
+        """total + half of the gradient of <weight, E_r>; one weight, or one for each channel."""
 
     @abstractmethod
     def size(self) -> Columns:
-        """Lambda_r, a number for each row, with E_r(Y) <= 2 <Y, Lambda_r Y>."""
+        """Lambda_r, a number for each row, with E_r(Y) <= 2 <Y, Lambda_r Y>, if no weight is above 1."""
 
 
 class TypedEnergy(AbstractEnergy):
@@ -49,6 +50,7 @@ class TypedEnergy(AbstractEnergy):
         dim: d.
         num_relations: R, of the graph; 0 where it has none: then there is one, without a direction.
         lambda_: Where each lambda_r begins.
+        per_channel: Whether each channel of a relation has a lambda of its own.
         gamma: Weight of the means.
         prox: The penalty zeta.
         rank: Of H_r = diag(h_r) + U_r V_r'; None: any d x d matrix, 0: diagonal.
@@ -69,6 +71,7 @@ class TypedEnergy(AbstractEnergy):
         *,
         rank: int | None = None,
         limit: float = 2.0,
+        per_channel: bool = False,
         acceleration: Acceleration = "none",
     ) -> None:
         super().__init__()
@@ -89,7 +92,8 @@ class TypedEnergy(AbstractEnergy):
         self.ways = self.directions if num_relations else 1
         count = self.ways * max(1, num_relations)
         self.mixings = nn.ModuleList(Mixing(dim, rank, self.limit) for _ in range(count))
-        self.raw_lambda = nn.Parameter(torch.full((count,), lambda_ + log(-expm1(-lambda_))))
+        self.per_channel, channels = per_channel, dim if per_channel else 1
+        self.raw_lambda = nn.Parameter(torch.full((count, channels), lambda_ + log(-expm1(-lambda_))))
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -101,8 +105,8 @@ class TypedEnergy(AbstractEnergy):
             self._is_held = before
 
     @property
-    def lambdas(self) -> Float[Tensor, " terms"]:
-        """lambda_r = softplus(raw_lambda_r) > 0."""
+    def lambdas(self) -> Float[Tensor, "terms channels"]:
+        """lambda_r = softplus(raw_lambda_r) > 0; one channel stands for all."""
         return F.softplus(self.raw_lambda)
 
     @abstractmethod
@@ -153,7 +157,7 @@ class TypedProblem(AbstractProblem):
         with torch.no_grad():
             self._size = 0 * ones
             for weight, term in zip(self._lambdas, terms, strict=True):
-                self._size += weight * term.size()
+                self._size += weight.max() * term.size()
         rows = alpha / (1 + self._gamma + self._size)
         super().__init__(energy.penalty, alpha, rows, proven=alpha <= 1)
 
@@ -220,10 +224,10 @@ class _Prediction(Term):
         self._tie, self._mixing, self._average = tie, mixing, average
         self._left, self._right, self._has, self._load = kept(tie, average, like, self._weights)
 
-    def value(self, Y: Rows) -> Scalar:
-        return self._residual(Y).square().sum()
+    def value(self, Y: Rows) -> Channels:
+        return self._residual(Y).square().sum(dim=0)
 
-    def add_half_gradient(self, total: Rows, Y: Rows, weight: Scalar) -> Rows:
+    def add_half_gradient(self, total: Rows, Y: Rows, weight: Channels) -> Rows:
         R = weight * self._residual(Y)
         across = weighed(*self._tie.back, Weights(self._right, self._left), R)
         return self._mixing.subtract(total + R, across)
@@ -276,16 +280,16 @@ class _Agreement(Term):
         scale, self._out, self._into = kept(tie, laplacian, like, make)
         self._scales = Weights(scale, scale)
 
-    def value(self, Y: Rows) -> Scalar:
+    def value(self, Y: Rows) -> Channels:
         said = self._mixing.forward(Y)
         across = said * weighed(*self._tie, self._scales, Y)
-        return (self._out * said.square() + self._into * Y.square() - 2 * across).sum()
+        return (self._out * said.square() + self._into * Y.square() - 2 * across).sum(dim=0)
 
-    def add_half_gradient(self, total: Rows, Y: Rows, weight: Scalar) -> Rows:
+    def add_half_gradient(self, total: Rows, Y: Rows, weight: Channels) -> Rows:
         left_out = Weights(self._scales.left, self._scales.right, -self._out)
         own = weighed(*self._tie, left_out, Y, self._mixing.forward(Y))
         others = self._mixing.forward(weighed(*self._tie.back, self._scales, Y))
-        return total + weight * (self._mixing.subtract(self._into * Y - others, own))
+        return self._mixing.subtract(total + weight * (self._into * Y - others), weight * own)
 
     def size(self) -> Columns:
         """|H|^2 s^2 d_out + s^2 d_in, since |u - v|^2 <= 2 |u|^2 + 2 |v|^2."""

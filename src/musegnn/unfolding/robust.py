@@ -1,0 +1,162 @@
+"""An energy that does not trust every edge (after TWIRLS): large disagreements count for less."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from musegnn.errors import InputError
+from musegnn.sampling.record import Laplacian, Sample
+from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen, Subgraph
+from musegnn.unfolding.energy import Energy, Smoothness
+from musegnn.unfolding.penalty import Penalty, Rows, Scalar
+from musegnn.unfolding.resident import degree_of
+from musegnn.unfolding.subgraph import as_sample
+from musegnn.unfolding.weighed_edges import Entries, distances, weighed_sum
+
+Rho = Literal["geman", "charbonnier", "truncated"]
+
+
+class _Concave(NamedTuple):
+    """rho with rho(0) = 0 and rho'(0) = 1, of t / scale."""
+
+    value: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor], Tensor]
+
+
+_RHO: dict[str, _Concave] = {
+    "geman": _Concave(lambda t: t / (1 + t), lambda t: (1 + t) ** -2),
+    "charbonnier": _Concave(lambda t: 2 * ((1 + t).sqrt() - 1), lambda t: (1 + t).rsqrt()),
+    "truncated": _Concave(lambda t: t.clamp(max=1), lambda t: (t < 1).to(t)),
+}
+
+
+class Robust(AbstractEnergy):
+    """Neighbors are alike, but for some edges.
+
+        E(Y) = |Y - Z|^2 + lambda sum_edges c rho(t_ij / c) + gamma |Y - mu|^2 + sum_i zeta(Y_i)
+        t_ij = |s_i Y_i - s_j Y_j|^2,   s = (d + 1)^-1/2 or 1;   c = scale
+        rho: geman t / (1 + t), charbonnier 2 (sqrt(1 + t) - 1), truncated min(t, 1)
+
+    rho is concave: with the weights w_ij = rho'(t_ij / c) of the current Y it lies below
+    sum_edges w_ij |s_i Y_i - s_j Y_j|^2 plus a constant, and touches it there. A step descends on that, and
+    so on E; since w <= 1, the steps of `Energy` are small enough. With c to infinity it is `Energy`.
+
+    E is not convex: an error bound is that of the distance to the minimum of the quadratic with the weights
+    where the last step began, and an explanation is exact with the weights of each step held.
+
+    Args:
+        lambda_, gamma, laplacian, prox: As of `Energy`.
+        rho: How disagreement counts.
+        scale: c, the squared distance from which on it counts for less.
+    """
+
+    def __init__(
+        self,
+        lambda_: float = 1.0,
+        gamma: float = 0.0,
+        laplacian: Laplacian = "normalized",
+        prox: str | Penalty = "relu",
+        *,
+        rho: Rho = "geman",
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if rho not in _RHO or not scale > 0:
+            raise InputError(
+                f"rho must be one of {', '.join(_RHO)}, and scale above 0; got {rho!r}, {scale}."
+            )
+        self.smooth = Energy(lambda_, gamma, laplacian, prox)
+        self.lambda_, self.gamma, self.laplacian = float(lambda_), float(gamma), laplacian
+        self.penalty, self.rho, self.scale = self.smooth.penalty, rho, float(scale)
+        self._is_frozen = False
+
+    def on(
+        self, sample: Sample, mu: Rows | None, seen: Seen | None, *, like: Tensor, alpha: Alpha = "auto"
+    ) -> "RobustProblem":
+        """The energy on a sample."""
+        return RobustProblem(self, self.smooth.on(sample, mu, seen, like=like, alpha=alpha))
+
+    @contextmanager
+    def linearized(self) -> Iterator[None]:
+        """The weights of each step are constants."""
+        before, self._is_frozen = self._is_frozen, True
+        try:
+            yield
+        finally:
+            self._is_frozen = before
+
+    @torch.no_grad()
+    def trust(self, Y: Rows, sample: Subgraph) -> Entries:
+        """w of each entry of a subgraph, in its order: 1 where its ends agree, towards 0 where they do not.
+
+        No means count here.
+        """
+        return self.on(as_sample(sample, len(Y)), Y, None, like=Y).weights(Y)
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        return f"rho={self.rho!r}, scale={self.scale:g}"
+
+
+class RobustProblem(AbstractProblem):
+    """`Robust` on one subgraph: at each Y another quadratic; `product` has the weights of its argument."""
+
+    def __init__(self, energy: Robust, smooth: Smoothness) -> None:
+        self.energy, self.smooth = energy, smooth
+        degree = degree_of(smooth.sample, smooth.like.device).double()[:, None]
+        scale = (degree + 1).rsqrt() if energy.laplacian == "normalized" else torch.ones_like(degree)
+        self._scale = scale.to(smooth.rows)
+        super().__init__(energy.penalty, smooth.alpha, smooth.rows, proven=smooth.is_proven)
+
+    def weights(self, Y: Rows) -> Entries:
+        """w_ij = rho'(t_ij / c)."""
+        w = _RHO[self.energy.rho].slope(distances(self.smooth.sample, self._scale * Y) / self.energy.scale)
+        return w.detach() if self.energy._is_frozen else w
+
+    def terms(self, Y: Rows, Z: Rows) -> dict[str, Scalar]:
+        """fidelity, robust, consensus, penalty."""
+        c, found = self.energy.scale, self.smooth.terms(Y, Z)
+        t = distances(self.smooth.sample, self._scale * Y) / c
+        # Each edge has two entries.
+        robust = self.energy.lambda_ * c * _RHO[self.energy.rho].value(t).sum() / 2
+        return {"fidelity": found["fidelity"], "robust": robust} | {
+            name: found[name] for name in ("consensus", "penalty")
+        }
+
+    def product(self, Y: Rows) -> Rows:
+        """(1 + gamma) Y + lambda L_w Y, with the weights of Y."""
+        return self.frozen(self.weights(Y), Y)
+
+    def frozen(self, w: Entries, Y: Rows) -> Rows:
+        """The same with any weights: linear in Y.  (L_w Y)_i = s_i sum_j w_ij (s_i Y_i - s_j Y_j)."""
+        X, sample = self._scale * Y, self.smooth.sample
+        total = weighed_sum(sample, w, torch.ones_like(X[:, :1]))
+        return (1 + self.smooth.gamma) * Y + self.energy.lambda_ * self._scale * (
+            total * X - weighed_sum(sample, w, X)
+        )
+
+    def target(self, Z: Rows) -> Rows:
+        """Z + gamma mu."""
+        return self.smooth.target(Z)
+
+    @property
+    def tau(self) -> float:
+        """That of `Energy`: L_w >= 0."""
+        return self.smooth.tau
+
+    @property
+    def sigma(self) -> float:
+        """That of `Energy`: w <= 1."""
+        return self.smooth.sigma
+
+    def majorizer(self) -> Float[Tensor, "nodes 1"]:
+        """That of `Energy`."""
+        return self.smooth.majorizer()
+
+    def curved(self, at: Rows, Y: Rows) -> Rows:
+        """H Y of the quadratic with the weights of `at`, so that error bounds are those of its minimum."""
+        return self.frozen(self.weights(at), Y)

@@ -1,0 +1,94 @@
+"""Sums over neighbors with a weight for each entry, and how far apart its ends are; differentiable."""
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.autograd import Function
+
+from musegnn.sampling.record import Sample
+from musegnn.unfolding.penalty import Rows
+
+Entries = Float[Tensor, " entries"]
+Ends = Int64[Tensor, "3 entries"]
+
+_CHUNK = 1 << 22
+"""Numbers that are gathered at a time."""
+_ends: "WeakKeyDictionary[Sample, Ends]" = WeakKeyDictionary()
+
+
+def ends_of(sample: Sample, device: torch.device) -> Ends:
+    """Row and column of each entry, and which entry is the same edge from the other end."""
+    found = _ends.get(sample)
+    if found is None or found.device != device:
+        rows = np.repeat(np.arange(sample.num_nodes), np.diff(sample.indptr))
+        # Entries are in the order of rows; sorted by column, they are those of the transpose.
+        back = np.lexsort((rows, sample.indices))
+        found = torch.from_numpy(np.stack([rows, sample.indices.astype(np.int64), back])).to(device)
+        _ends[sample] = found
+    return found
+
+
+def distances(sample: Sample, X: Rows) -> Entries:
+    """|X_i - X_j|^2 of each entry (i, j)."""
+    found: Entries = _Distances.apply(X, sample)
+    return found
+
+
+def weighed_sum(sample: Sample, w: Entries, X: Rows) -> Rows:
+    """W X, with W_ij = w of the entry (i, j)."""
+    found: Rows = _WeighedSum.apply(w, X, sample)
+    return found
+
+
+class _Distances(Function):
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, sample: Sample) -> Tensor:
+        ctx.sample = sample
+        ctx.save_for_backward(X)
+        return _by_entry(sample, lambda i, j: (X[i] - X[j]).square().sum(dim=1), X)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """dX_i = 2 sum_j (g_ij + g_ji) (X_i - X_j)."""
+        (X,) = ctx.saved_tensors
+        both = grads[0] + grads[0][ends_of(ctx.sample, X.device)[2]]
+        ones = torch.ones_like(X[:, :1])
+        return 2 * (_times(ctx.sample, both, ones) * X - _times(ctx.sample, both, X)), None
+
+
+class _WeighedSum(Function):
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, X: Tensor, sample: Sample) -> Tensor:
+        ctx.sample = sample
+        ctx.save_for_backward(w, X)
+        return _times(sample, w, X)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        """dX = W' G,   dw_ij = <G_i, X_j>."""
+        (w, X), (G,) = ctx.saved_tensors, grads
+        dw = dX = None
+        if ctx.needs_input_grad[0]:
+            dw = _by_entry(ctx.sample, lambda i, j: (G[i] * X[j]).sum(dim=1), X)
+        if ctx.needs_input_grad[1]:
+            dX = _times(ctx.sample, w[ends_of(ctx.sample, X.device)[2]], G)
+        return dw, dX, None
+
+
+def _by_entry(sample: Sample, compute: Any, like: Rows) -> Entries:
+    """Of a few entries at a time, since each takes two rows of memory."""
+    rows, columns, _ = ends_of(sample, like.device)
+    size = max(1, _CHUNK // max(like.shape[1], 1))
+    parts = [compute(i, j) for i, j in zip(rows.split(size), columns.split(size), strict=True)]
+    return torch.cat(parts) if parts else like.new_empty(0)
+
+
+def _times(sample: Sample, w: Entries, X: Rows) -> Rows:
+    """W X by torch. Entries are in order, which is all that coalesced means."""
+    places, shape = ends_of(sample, X.device)[:2], (sample.num_nodes, sample.num_nodes)
+    W = torch.sparse_coo_tensor(places, w.detach(), shape, check_invariants=False, is_coalesced=True)
+    return W @ X
