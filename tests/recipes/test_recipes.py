@@ -12,7 +12,7 @@ import torch
 
 import musegnn
 from musegnn.cli.main import main
-from musegnn.cli.recipes import _published, recipes
+from musegnn.cli.recipes import _expected, recipes
 from musegnn.datasets import CATALOG
 from musegnn.errors import InputError
 from musegnn.recipes import catalog, find_for_dataset, load, names
@@ -75,7 +75,7 @@ def test_dataset_and_options_exist(name):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_settings_are_as_published(name):
+def test_settings_are_as_expected(name):
     recipe = load(name)
     found = settings_of(recipe)
     for setting, value in ALL.items():
@@ -103,6 +103,38 @@ def test_published_accuracy_is_expected(name):
     assert expected.get("spread") == (None if spread is None else pytest.approx(spread / 100, abs=1e-9))
     assert "ICLR 2025" in expected["source"]
     assert set(expected) <= {measure, "spread", "source"}
+
+
+@pytest.mark.parametrize("name", ["debian", "debian-thorough"])
+def test_our_own_expectations_are_those_that_were_measured(name):
+    results = (Path(__file__).parents[2] / "benchmarks/RESULTS.md").read_text()
+    accuracy, spread = re.search(
+        rf"\| recipe {name} \| ([\d.]+) \| % \+- ([\d.]+), 5 seeds", results
+    ).groups()
+    expected = load(name).expected
+    assert expected["test_accuracy"] == pytest.approx(float(accuracy) / 100, abs=1e-9)
+    assert expected["spread"] == pytest.approx(float(spread) / 100, abs=1e-9)
+    assert "RESULTS.md" in expected["source"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_kept"),
+    [
+        ({}, True),
+        ({"seed": 3, "sample_seed": 1, "features_home": "mapped", "means_home": "disk"}, True),
+        ({"lambda_": 2, "fanouts": [10, 5], "sampler": "shadowkhop"}, True),
+        ({"architecture": "MLP"}, False),
+        ({"fanouts": [10, 4]}, False),
+        ({"batch_size": 999, "seed": 1}, False),
+        ({"lr": 0.1}, False),
+    ],
+)
+def test_an_expectation_is_about_one_set_of_settings(settings, is_kept):
+    recipe = load("debian")
+    changed = recipe.with_settings(settings)
+    assert changed.expected == (recipe.expected if is_kept else {})
+    # Read again, it is as it was written.
+    assert Config.from_toml(changed.to_toml(), "again") == changed
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -207,12 +239,12 @@ def test_the_table_shows_all(capsys):
         "nodes",
         "sampler",
         *("lambda", "alpha", "gamma", "K", "d"),
-        "published",
+        "expected",
     ]
     assert [row[0] for row in rows[1:]] == names()
     by_name = {row[0]: row[1:] for row in rows}
     assert by_name["debian"][:3] == ["debian", "63", "k"]
-    assert _published(replace(load("debian"), expected={})) == "-"
+    assert _expected(replace(load("debian"), expected={})) == "-"
     assert " ".join(by_name["ogbn-arxiv"]) == "ogbn-arxiv 169 k FullKHop 2 20 0.05 0.1 8 512 72.50"
     assert " ".join(by_name["mag240m"]) == "MAG240M 244 M ShadowKHop 15,10,5 4 0.2 0.5 8 512 67.67*"
     assert "`muse train debian --out RUN`" in out

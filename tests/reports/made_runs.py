@@ -59,6 +59,14 @@ def analysis(names=NAMES, **changes):
     } | changes
 
 
+def relations(names=NAMES):
+    """As two directions of a typed energy have it."""
+    affinity = [[0.9 if row == column else -0.3 for column in range(len(names))] for row in range(len(names))]
+    way = {"lambdas": [0.5, 0.75], "norm": 1.25, "dim": 4, "places": [1, 2, 4], "spectrum": [1.2, 1.0, 0.5]}
+    ways = [{"name": name, **way, "affinity": affinity} for name in (HOSTILE, "uses, backward")]
+    return {"classes": list(names), "ways": ways}
+
+
 def epoch(number, **changes):
     return {
         **{"event": "epoch", "epoch": number, "step": 4 * number, "loss": 2.0 / number, "lr": 0.01},
@@ -79,6 +87,7 @@ def made_run(folder, *, config=None, found=None, told=None, events=None, **recor
         "samples": place,
         "labels": None,
         "model": {"in_dim": 4, "out_dim": 3},
+        "is_of_seed": True,
         "musegnn": "0.1.0",
     }
     write_json(folder / "run.json", body | record)

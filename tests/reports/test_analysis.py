@@ -99,7 +99,7 @@ def test_batches_and_ranks_add_up():
 
         def gather_arrays(self, facts, arrays):
             told = [part.book.confusion for part in parts]
-            sums = [[part.by_degree, part.by_homophily, part.by_count] for part in parts]
+            sums = [[part.by_degree, part.by_homophily, part.by_count, part.class_sums] for part in parts]
             return [
                 ([part.bounds, part.steps, part.book.num_labeled], [*own, *([] if one is None else [one])])
                 for part, own, one in zip(parts, sums, told, strict=True)

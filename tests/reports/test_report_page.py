@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_runs import HOSTILE, analysis, epoch, made_run, result
+from made_runs import HOSTILE, analysis, epoch, made_run, relations, result
 
 import musegnn
 from machine import one_thread, unchecked  # noqa: F401
@@ -127,6 +127,11 @@ def test_samples_that_a_command_would_draw_again_are_not_named(tmp_path):
     assert "--samples" not in costs.commands(RunFiles.read(made_run(tmp_path / "run", samples=drawn)))[0]
 
 
+def test_a_graph_that_is_no_dataset_is_named_by_its_folder(tmp_path):
+    folder = made_run(tmp_path / "run", config=Config(name="mine", dataset="mine"))
+    assert "muse train /data/tiny --set " in costs.commands(RunFiles.read(folder))[0]
+
+
 def test_the_same_files_give_the_same_bytes(tmp_path):
     folder = made_run(tmp_path / "run")
     first = write_report(folder).read_bytes()
@@ -147,6 +152,17 @@ def test_the_result_is_held_against_the_expectation(tmp_path, value, spread, sai
     assert chip == f"chip {said.split()[-1]}"
     assert f"{said} test accuracy {100 * value:.2f}\u00a0% against 73.00\u00a0%" in found.text
     assert f"({100 * (value - 0.73):+.2f} points), expected from a table." in found.text
+
+
+def test_one_epoch_and_one_time_are_said_as_one(tmp_path):
+    counts = [{"low": low, "high": low, "nodes": 9, "apart": 0.2, "moved": 0.1} for low in (1, 2)]
+    seen = {"apart": 0.15, "moved": 0.05, "by_count": counts, "nodes": counts}
+    found = read(made_run(tmp_path / "run", events=[epoch(1, loss=3.655)], told=analysis(means=seen)))
+    assert "3.655 on the training nodes." in found.text
+    assert "From 3.655" not in found.text
+    assert "was seen 1 time, " in found.text
+    assert found.charts["seen"]["data"][0]["customdata"] == ["1 time", "2 times"]
+    assert "From 2.000 to 0.667 on" in read(made_run(tmp_path / "more")).text
 
 
 def test_a_peer_has_no_energy(tmp_path):
@@ -230,8 +246,10 @@ def test_markup_is_escaped_by_construction():
 def test_every_chart_is_one_that_plotly_knows(tmp_path):
     objects = pytest.importorskip("plotly.graph_objects")
     profile = {"event": "profile", "milliseconds": {"f": 1.0, "step": 2.0}}
-    found = read(made_run(tmp_path / "run", events=[epoch(1), profile, epoch(2)]))
-    assert "profile" in found.charts
+    told = analysis(relations=relations())
+    found = read(made_run(tmp_path / "run", events=[epoch(1), profile, epoch(2)], told=told))
+    assert {"profile", "spectra", "affinity-1"} < set(found.charts)
+    assert "0.5\u20130.75" in found.text
     for spec in found.charts.values():
         plain = json.loads(re.sub(r'"@\w+"', '"#000000"', json.dumps(spec)))
         for trace in plain["data"]:
@@ -251,6 +269,7 @@ def test_both_kinds_of_dark_are_the_same():
 
 def test_without_plotly_one_line_says_so(tmp_path, monkeypatch):
     monkeypatch.undo()
+    monkeypatch.setattr(page, "plotly", page.plotly.__wrapped__)
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     folder = made_run(tmp_path / "run")
     with pytest.raises(MissingExtraError, match=r"needs the package plotly.*pip install 'plotly>=6'$"):
@@ -268,7 +287,14 @@ def test_plotly_is_imported_only_for_a_page():
 
 @pytest.mark.parametrize(
     "broken",
-    [{"classes": 7}, {"steps": {"terms": {}}}, {"by_degree": [{}]}, {"confusion": [["a"]]}, {"means": [1]}],
+    [
+        {"relations": {"ways": [{}]}},
+        {"classes": 7},
+        {"steps": {"terms": {}}},
+        {"by_degree": [{}]},
+        {"confusion": [["a"]]},
+        {"means": [1]},
+    ],
 )
 def test_what_is_no_analysis_is_refused_in_one_line(tmp_path, broken):
     folder = made_run(tmp_path / "run", told=analysis(**broken))

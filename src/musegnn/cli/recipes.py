@@ -11,7 +11,7 @@ from musegnn.datasets import CATALOG
 from musegnn.recipes import catalog
 from musegnn.training.config import Config
 
-HEADER = ("name", "dataset", "nodes", "sampler", "lambda", "alpha", "gamma", "K", "d", "published")
+HEADER = ("name", "dataset", "nodes", "sampler", "lambda", "alpha", "gamma", "K", "d", "expected")
 
 
 def recipes(
@@ -32,7 +32,7 @@ def _tell(found: list[Config]) -> None:
     show.table([HEADER, *map(_row, found)])
     print()
     show.text(
-        "published: test accuracy in %; with a *, that of the validation nodes. `muse recipes NAME` says "
+        "expected: test accuracy in %; with a *, that of the validation nodes. `muse recipes NAME` says "
         "whose it is, and where each setting comes from."
     )
     show.text(
@@ -50,7 +50,7 @@ def _row(recipe: Config) -> tuple[str, ...]:
         _nodes(recipe.dataset),
         _sampler(recipe),
         *(number if isinstance(number, str) else f"{number:g}" for number in numbers),
-        _published(recipe),
+        _expected(recipe),
     )
 
 
@@ -68,7 +68,7 @@ def _sampler(recipe: Config) -> str:
     return " ".join([recipe.sampling.sampler, *words])
 
 
-def _published(recipe: Config) -> str:
+def _expected(recipe: Config) -> str:
     expected = recipe.expected
     accuracy = expected.get("test_accuracy", expected.get("valid_accuracy"))
     if accuracy is None:

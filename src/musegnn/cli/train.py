@@ -17,7 +17,7 @@ from musegnn.cli.graphs import check_out
 from musegnn.cli.runs import check_run, pick_device
 from musegnn.cli.settings import parse
 from musegnn.cli.start import INTERRUPTED
-from musegnn.errors import InputError, MissingExtraError
+from musegnn.errors import InputError
 from musegnn.graph.threads import default_workers
 from musegnn.ranks import current
 from musegnn.recipes.finding import find
@@ -203,18 +203,7 @@ def _run(
             listen=listen,
             began=execution.began,
         )
-    if current().is_first:
-        _write_report(folder)
     return _answer(folder, run.result)
-
-
-def _write_report(folder: Path) -> None:
-    from musegnn.reports.page import write_report
-
-    try:
-        write_report(folder)
-    except MissingExtraError as error:
-        show.line("report", str(error))
 
 
 @contextmanager

@@ -22,10 +22,12 @@ from musegnn.means import MeanEmbeddings
 from musegnn.means.sharded import Means
 from musegnn.models import MuseGNN
 from musegnn.ranks import ALONE, Ranks
+from musegnn.reports.relations import relations_of
 from musegnn.reports.steps import steps_of
 from musegnn.training.evaluation import Scored
 from musegnn.training.metrics import ScoreBook
 from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.relational import TypedEnergy
 from musegnn.version import __version__
 
 VERSION = 1
@@ -69,6 +71,10 @@ class Tally:
         self.by_homophily = np.zeros((2, _TENTHS))
         self.by_count = np.zeros((4, _BITS))
         """Nodes, and sums of |Y - mu|^2, of the square of the next movement of mu, of |Y|^2."""
+        energy = model.energy if isinstance(model, MuseGNN) else None
+        self.typed = energy if isinstance(energy, TypedEnergy) else None
+        self.class_sums = np.zeros((0, 0))
+        """Of each class the number of nodes, and the sum of their embeddings; for typed energies."""
         self.bounds: list[float] = []
         self.steps: dict[str, Any] | None = None
 
@@ -83,6 +89,8 @@ class Tally:
         if self.means is not None and Y is not None and mu is not None:
             ids = torch.from_numpy(np.asarray(batch.sample.node_ids).astype(np.int64))
             self.add_means(Y, mu, self.means.count[ids.to(self.means.count.device)], self.means.rho)
+        if self.typed is not None and Y is not None and batch.targets.ndim == 1:
+            self.add_classes(Y[: len(seeds)], batch.targets, found.logits.shape[1])
         if batch.index == 0 and isinstance(self.model, MuseGNN):
             self.steps = steps_of(self.model, batch, found.asked, self.precision)
 
@@ -137,17 +145,29 @@ class Tally:
         values = np.ones(len(c)), apart, weight**2 * apart, size
         _count(self.by_count, _num_bits(c[seen]), *(value[seen] for value in values))
 
+    def add_classes(self, Y: Rows, targets: Integer[Tensor, " nodes"], num_classes: int) -> None:
+        """Sum up embeddings class by class."""
+        rows, labels = Y.double().cpu().numpy(), targets.cpu().numpy()
+        if not self.class_sums.size:
+            self.class_sums = np.zeros((num_classes, 1 + rows.shape[1]))
+        known = labels >= 0
+        np.add.at(self.class_sums[:, 0], labels[known], 1)
+        np.add.at(self.class_sums[:, 1:], labels[known], rows[known])
+
     def add_up(self, ranks: Ranks = ALONE) -> "Tally":
         """Take in what the other ranks have counted; all of them must call it."""
         confusion = self.book.confusion
-        own = [self.by_degree, self.by_homophily, self.by_count]
+        own = [self.by_degree, self.by_homophily, self.by_count, self.class_sums]
         if confusion is not None:
             own.append(confusion)
         told = ranks.gather_arrays([self.bounds, self.steps, self.book.num_labeled], own)
         self.by_degree, self.by_homophily, self.by_count = (
             np.sum([arrays[k] for _, arrays in told], axis=0) for k in range(3)
         )
-        confusions = [arrays[3] for _, arrays in told if len(arrays) > 3]
+        # A rank without a batch has none of the others.
+        sums = [arrays[3] for _, arrays in told if arrays[3].size]
+        self.class_sums = np.sum(sums, axis=0) if sums else self.class_sums
+        confusions = [arrays[4] for _, arrays in told if len(arrays) > 4]
         self.book.confusion = np.sum(confusions, axis=0) if confusions else None
         self.book.num_labeled = sum(facts[2] for facts, _ in told)
         self.bounds = [bound for facts, _ in told for bound in facts[0]]
@@ -172,6 +192,9 @@ class Tally:
             "steps": self.steps,
             "error_bounds": {"samples": len(self.bounds), "sorted": shown.tolist()} if len(shown) else None,
             "means": self._settled() if self.by_count[0].any() else None,
+            "relations": None
+            if self.typed is None
+            else relations_of(self.typed, self.graph, self.class_sums),
             "versions": versions(),
             "machine": machine(),
         }

@@ -15,7 +15,13 @@ COLORS = ("@blue", "@orange", "@green", "@purple", "@sky", "@red", "@gray")
 """Apart for the color-blind, too; lines also differ by their dashes and markers."""
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x")
-_TERMS = {"fidelity": "@blue", "smoothness": "@orange", "consensus": "@green", "penalty": "@purple"}
+_TERMS = {
+    "fidelity": "@blue",
+    "smoothness": "@orange",
+    "relations": "@orange",
+    "consensus": "@green",
+    "penalty": "@purple",
+}
 _MEASURED = {"x", "y", "z"}
 Numbers = Sequence[float | None]
 
@@ -174,8 +180,8 @@ def node_counts(bins: list[dict[str, Any]], note: str) -> Chart:
         "x": list(range(len(bins))),
         "y": [one["nodes"] for one in bins],
         "marker": {"color": "@blue"},
-        "customdata": [words.span(one["low"], one["high"]) for one in bins],
-        "hovertemplate": "%{customdata} times: %{y:,} nodes<extra></extra>",
+        "customdata": [words.times(one["low"], one["high"]) for one in bins],
+        "hovertemplate": "%{customdata}: %{y:,} nodes<extra></extra>",
     }
     layout = {
         "xaxis": axis("times seen in training, at least", **_ticks(bins)),
@@ -273,6 +279,43 @@ def confusion(matrix: list[list[int]], classes: list[dict[str, Any]], note: str)
     layout = {"xaxis": axis("predicted class"), "yaxis": axis("true class", autorange="reversed")}
     height = min(max(420, 150 + 14 * len(classes)), 900)
     return Chart("confusion", "Confusion matrix", note, [heat], layout, height=height, is_wide=True)
+
+
+def spectra(curves: dict[str, tuple[list[int], list[float]]], note: str) -> Chart:
+    """Singular values, the largest first."""
+    lines = [line(name, places, values, k) for k, (name, (places, values)) in enumerate(curves.items())]
+    layout = {
+        "hovermode": "x unified",
+        "xaxis": axis("singular value, the largest first", tickformat="d"),
+        "yaxis": axis("of H", rangemode="tozero"),
+    }
+    return Chart("spectra", "Spectrum of each H", note, lines, layout)
+
+
+def affinity(id: str, title: str, note: str, matrix: list[list[float]], classes: list[str]) -> Chart:
+    """Cosines between classes, from -1 to 1."""
+    names = [plot_text(name) for name in classes]
+    heat = {
+        "type": "heatmap",
+        "z": matrix,
+        "xgap": 1,
+        "ygap": 1,
+        "zmin": -1,
+        "zmax": 1,
+        "colorscale": [[0, "@red"], [0.5, "@heat0"], [1, "@blue"]],
+        "colorbar": {"title": {"text": "cosine"}, "thickness": 12},
+        "hovertext": [
+            [f"{a} \u2192 {b}: {v:.3g}" for b, v in zip(names, row, strict=True)]
+            for a, row in zip(names, matrix, strict=True)
+        ],
+        "hoverinfo": "text",
+    }
+    ticks = {"tickvals": list(range(len(names))), "ticktext": names, "tickfont": {"size": 9}}
+    layout = {
+        "xaxis": axis("sounds like", tickangle=-90, **ticks),
+        "yaxis": axis("what it says", autorange="reversed", **ticks),
+    }
+    return Chart(id, title, note, [heat], layout, height=min(260 + 13 * len(names), 640))
 
 
 def amounts(id: str, title: str, note: str, parts: dict[str, float], unit: str) -> Chart:

@@ -38,8 +38,8 @@ def write_comparison(folders: Sequence[str | Path], out: str | Path) -> Path:
     return path
 
 
-def comparison_page(runs: Sequence[RunFiles]) -> str:
-    """The page; runs in the order given."""
+def comparison_page(runs: Sequence[RunFiles]) -> list[str]:
+    """The page, in parts; runs in the order given."""
     named = dict(zip(_names(runs), runs, strict=True))
     with told_damage(Path(", ".join(str(run.path) for run in runs))):
         found = [make(named) for make in (_results, _curves, _steps, _weakness, _classes, _settings)]

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from musegnn.datasets import CATALOG
 from musegnn.reports import charts, words
 from musegnn.reports.charts import Chart
 from musegnn.reports.markup import Html, tag
@@ -75,6 +76,8 @@ def reproduce(run: RunFiles) -> Section:
         "On the CPU, the same versions, machine and number of torch threads give the same bits; elsewhere, "
         "the same result up to rounding."
     )
+    if not run.record.get("is_of_seed"):
+        note = "Its first weights were those of the caller, which no command knows: expect no equal bits."
     return Section(
         "reproduce",
         "Reproduce it",
@@ -100,11 +103,14 @@ def commands(run: RunFiles) -> list[str]:
         lines.append(
             "# A model of your own: musegnn.train(graph, store, model, out=...) with the settings below."
         )
-    elif run.config.dataset:
+    elif run.config.dataset in CATALOG:
         lines.append(f"muse train {shlex.quote(str(run.path / 'config.toml'))}{out}")
     elif place := run.record["graph"].get("folder"):
         changed = "".join(f" --set {shlex.quote(one)}" for one in changed_settings(run.config))
         lines.append(f"muse train {shlex.quote(place)}{changed}{out}")
+    if run.record.get("model") is not None and not run.record.get("is_of_seed"):
+        text = "# The model was passed to musegnn.train with weights of its own"
+        lines.insert(0, f"{text}: this begins with those of the seed instead." if lines else f"{text}.")
     if run.result is not None and run.result["device"] == "cpu":
         lines = [
             line if line[0] == "#" else f"OMP_NUM_THREADS={int(run.result['threads'])} {line}"

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,6 +18,7 @@ _SECTIONS: tuple[Callable[[RunFiles], Section | None], ...] = (
     sections.result,
     sections.training,
     sections.energy,
+    sections.relations,
     sections.means,
     sections.structure,
     sections.classes,
@@ -33,8 +35,8 @@ def write_report(folder: str | Path) -> Path:
     return out
 
 
-def run_page(run: RunFiles) -> str:
-    """The page of a run."""
+def run_page(run: RunFiles) -> list[str]:
+    """The page of a run, in parts."""
     with told_damage(run.path):
         found = [section for make in _SECTIONS if (section := make(run)) is not None]
         about = [run.config.baseline.architecture, f"on {run.record['graph'].get('name') or 'a graph'}"]
@@ -43,10 +45,13 @@ def run_page(run: RunFiles) -> str:
         return page(run.name, " ".join(about), found)
 
 
-def page(title: str, about: str, content: list[Section]) -> str:
-    """A whole page; scripts and styles are inside, and its policy lets nothing else in."""
+def page(title: str, about: str, content: list[Section]) -> list[str]:
+    """A whole page; scripts and styles are inside, and its policy lets nothing else in.
+
+    In parts: the library, five megabytes, is copied by nobody but the disk.
+    """
     charts = [part for section in content for part in section.content if isinstance(part, Chart)]
-    library, library_digest = script(plotly())
+    library, library_digest = _library(plotly())
     code, code_digest = script(_asset("page.js"))
     policy = f"default-src 'none'; script-src {library_digest} {code_digest}; "
     policy += "style-src 'unsafe-inline'; img-src data: blob:"
@@ -68,12 +73,12 @@ def page(title: str, about: str, content: list[Section]) -> str:
         tag("main", *(_section(section) for section in content)),
         tag("footer", "Written by musegnn. Nothing on this page is loaded from elsewhere."),
         data_block({chart.id: chart.spec() for chart in charts}),
-        library,
-        code,
     )
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+    opened = f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}'
+    return [opened, library, f"{code}</body></html>\n"]
 
 
+@cache
 def plotly() -> str:
     """The script that draws; it comes with the package plotly."""
     try:
@@ -86,12 +91,19 @@ def plotly() -> str:
     return str(get_plotlyjs())
 
 
-def write(path: Path, text: str) -> None:
+@cache
+def _library(code: str) -> tuple[Html, str]:
+    """As `script`, once for all pages."""
+    return script(code)
+
+
+def write(path: Path, parts: list[str]) -> None:
     """Whole or not at all."""
     fresh = path.with_name(path.name + ".partial")
     with file_errors(path):
         # A name that is no UTF-8 has no place in a page.
-        fresh.write_bytes(text.encode(errors="replace"))
+        with fresh.open("wb") as file:
+            file.writelines(part.encode(errors="replace") for part in parts)
         os.replace(fresh, path)
 
 

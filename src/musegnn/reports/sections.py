@@ -6,12 +6,18 @@ from typing import Any
 
 from musegnn.reports import charts, words
 from musegnn.reports.charts import Chart
-from musegnn.reports.markup import Html, join, table, tag
+from musegnn.reports.equation import equation
+from musegnn.reports.markup import Html, table, tag
 from musegnn.reports.reading import RunFiles
 
 _METRICS = {"accuracy": "accuracy", "macro_f1": "macro F1", "roc_auc": "ROC-AUC"}
 _FEW = 30
 """A bin with fewer nodes is no ground for a sentence."""
+_WAYS = {
+    "predictive": "A node is predicted from what its neighbors say, each through H\u1d63: forward from the "
+    "nodes that it points to, backward from those that point to it.",
+    "relational": "What a node says, seen through H\u1d63, is to be what the node says that it points to.",
+}
 DEGREE, HOMOPHILY = "neighbors, at least", "neighbors of the same class, % from"
 
 
@@ -120,7 +126,8 @@ def training(run: RunFiles) -> Section | None:
         if (gap := _gap(at)) is not None:
             side = "above" if gap >= 0 else "below"
             note += f" Training accuracy is {abs(gap):.1f} points {side} validation accuracy then."
-    loss_note = f"From {epochs[0]['loss']:.3f} to {epochs[-1]['loss']:.3f} on the training nodes."
+    loss_note = f"From {epochs[0]['loss']:.3f} to " if len(epochs) > 1 else ""
+    loss_note += f"{epochs[-1]['loss']:.3f} on the training nodes."
     if run.config.model.dropout:
         loss_note += " Dropout and the epoch's changing weights are in the training curve, not in the other."
     return Section(
@@ -149,7 +156,7 @@ def energy(run: RunFiles) -> Section | None:
     steps, bounds = run.analysis["steps"], run.analysis["error_bounds"]
     terms = steps["terms"]
     totals = [None if None in one else sum(one) for one in zip(*terms.values(), strict=True)]
-    content: list[Html | Chart] = [tag("p", _equation(run), class_="equation")]
+    content: list[Html | Chart] = [tag("p", equation(run), class_="equation")]
     note = f"Of one sample with {steps['nodes']:,} nodes."
     known = [(k, value) for k, value in enumerate(totals) if value is not None]
     if len(known) > 1:
@@ -171,13 +178,34 @@ def energy(run: RunFiles) -> Section | None:
     return Section("energy", "Energy and error bound", content)
 
 
-def _equation(run: RunFiles) -> Html:
-    part = run.config.energy
-    terms = ["E(Y) = |Y \u2212 Z|\u00b2", f" + {part.lambda_:g} tr(Y\u1d40 L Y)"]
-    terms += [f" + {part.gamma:g} |Y \u2212 \u03bc|\u00b2"] if part.gamma else []
-    terms += [f" + \u03b6(Y), \u03b6: {part.prox}"] if part.prox != "none" else []
-    names = "fidelity, smoothness" + ", consensus" * bool(part.gamma) + ", penalty" * (part.prox != "none")
-    return join(*terms, tag("small", f"{names}; {part.laplacian} Laplacian, {run.config.model.steps} steps"))
+def relations(run: RunFiles) -> Section | None:
+    """What was learned of each relation, in each direction."""
+    if run.analysis is None or not run.analysis.get("relations"):
+        return None
+    found = run.analysis["relations"]
+    ways, classes = found["ways"], found["classes"]
+    rows = [
+        [way["name"], words.ends(*way["lambdas"]), f"{way['norm']:.4g}", f"{way['spectrum'][-1]:.3g}"]
+        for way in ways
+    ]
+    head = ["relation", "\u03bb\u1d63", "|H\u1d63| at most", "least singular value"]
+    figure = tag("figure", tag("h3", "Weights and norms"), table(head, rows, sort=True))
+    content: list[Html | Chart] = [figure]
+    if text := _WAYS.get(run.config.energy.kind):
+        content.insert(0, tag("p", text, class_="wide"))
+    note = "H\u1d63 begins as the identity, with all of them 1."
+    content.append(charts.spectra({way["name"]: (way["places"], way["spectrum"]) for way in ways}, note))
+    note = (
+        "Which class (across) sounds like what a class (down) says through H\u1d63: the cosine of y H\u1d63 "
+    )
+    note += f"and y\u2032, their mean embeddings. The {len(classes)} most frequent classes."
+    for k, way in enumerate(ways):
+        if way.get("affinity"):
+            title = f"Affinity of classes: {way['name']}"
+            content.append(
+                charts.affinity(f"affinity-{k}", title, note if k == 0 else "", way["affinity"], classes)
+            )
+    return Section("relations", "Relations", content)
 
 
 def means(run: RunFiles) -> Section | None:
@@ -189,7 +217,7 @@ def means(run: RunFiles) -> Section | None:
     note = f"Y is {words.percent(found['apart'], 1)} of its size away from \u03bc"
     if len(bins) > 1:
         seldom, often = (words.percent(bins[k]["apart"], 1) for k in (0, -1))
-        note += f": {seldom} where a node was seen {words.span(bins[0]['low'], bins[0]['high'])} times"
+        note += f": {seldom} where a node was seen {words.times(bins[0]['low'], bins[0]['high'])}"
         note += f", {often} at {words.span(bins[-1]['low'], bins[-1]['high'])}"
     note += f". One more update would move \u03bc by {words.percent(found['moved'], 1)}."
     content: list[Html | Chart] = [charts.settling(bins, note)]

@@ -47,6 +47,16 @@ def span(low: float, high: float) -> str:
     return f"{low:,}" if low == high else f"{low:,}\u2013{high:,}"
 
 
+def times(low: float, high: float) -> str:
+    """Of a bin: '1 time', '4-7 times'."""
+    return f"{span(low, high)} time" + "s" * (high != 1)
+
+
+def ends(least: float, most: float) -> str:
+    """Of some numbers: '0.5', or '0.31-0.72'."""
+    return f"{least:.4g}" if least == most else f"{least:.3g}\u2013{most:.3g}"
+
+
 def setting(value: Any) -> str:
     """As a config spells it, roughly."""
     if isinstance(value, bool):

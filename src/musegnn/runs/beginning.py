@@ -1,15 +1,19 @@
-"""What must hold before a run begins, or goes on."""
+"""What must hold before a run begins, or goes on, and what is noted of it."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from musegnn.baselines.contract import AnyModel
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
 from musegnn.ranks import Ranks, current, job
 from musegnn.runs.places import place_of
 from musegnn.sampling import SampleStore
 from musegnn.store.header import checksum
+from musegnn.training.building import build_model
 from musegnn.training.config import Config, settings_of_tables
 from musegnn.training.folder import RunFolder
 from musegnn.version import __version__
@@ -47,6 +51,17 @@ def begin(
         folder.create(config, record, overwrite=overwrite)
 
 
+def check_given(graph: Graph, store: SampleStore, model: AnyModel) -> None:
+    """They are what `musegnn.train` takes, and the samples are of this graph."""
+    if not isinstance(model, AnyModel):
+        raise InputError(f"model must be a musegnn.MuseGNN, got {type(model).__name__}.")
+    if not isinstance(store, SampleStore):
+        raise InputError(
+            f"store must be a musegnn.SampleStore, got {store!r}. Take SampleStore.open(folder)."
+        )
+    store.check_graph(graph)
+
+
 def check_settings(settings: dict[str, Any]) -> None:
     """What the model or the samples say is theirs to say."""
     owners = {
@@ -74,7 +89,8 @@ def _check_same(folder: RunFolder, config: Config, record: dict[str, Any]) -> No
             )
     if before["labels"] != record["labels"]:
         raise StoreError(f"{folder.path} was trained with other labels. Pass those it began with.")
-    was_config = folder.config()
+    # What is hoped for changes no step.
+    was_config, config = (replace(one, expected={}) for one in (folder.config(), config))
     if checksum({"config": was_config.to_toml()}) != checksum({"config": config.to_toml()}):
         raise StoreError(
             f"{folder.path} was begun with other settings ({_first_difference(was_config, config)}). "
@@ -100,3 +116,16 @@ def record_of(graph: Graph, store: SampleStore, out: Path) -> dict[str, Any]:
             **place_of(store.stored, out),
         },
     }
+
+
+def is_of_seed(model: AnyModel, config: Config, sizes: dict[str, int] | None, graph: Graph) -> bool:
+    """Whether its weights are those that the config's seed makes: then a command can begin with them, too."""
+    if sizes is None:
+        return False
+    own = model.state_dict()
+    made = build_model(config, **sizes, graph=graph).state_dict()
+    return own.keys() == made.keys() and all(_is_same(own[name], made[name]) for name in made)
+
+
+def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype == b.dtype and torch.equal(a.cpu(), b.cpu())

@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -20,8 +21,17 @@ from musegnn.means.undo import UndoLog
 from musegnn.memory import Peak
 from musegnn.ranks import Ranks, current, join
 from musegnn.reports.analysis import Tally
+from musegnn.reports.page import write_report
 from musegnn.runs.alike import check_alike
-from musegnn.runs.beginning import as_restarted, begin, check_settings, record_of, with_step
+from musegnn.runs.beginning import (
+    as_restarted,
+    begin,
+    check_given,
+    check_settings,
+    is_of_seed,
+    record_of,
+    with_step,
+)
 from musegnn.runs.data import Data
 from musegnn.runs.means import make_means, mapped_means, own_part, share_out
 from musegnn.runs.run import Run
@@ -31,6 +41,7 @@ from musegnn.training import checkpoint
 from musegnn.training.building import describe_model, probe
 from musegnn.training.config import Config
 from musegnn.training.evaluation import Evaluation, evaluate
+from musegnn.training.expectation import expecting
 from musegnn.training.folder import RunFolder
 from musegnn.training.forward import device_of, relations_of
 from musegnn.training.loop import BEST, STATE, Listener, Trainer
@@ -84,18 +95,13 @@ def train(
         profile: Write where the time of 20 steps goes to events.jsonl, and a trace of them to trace.json.
         settings: Those of the tables means and training (`musegnn.training.config`), such as `epochs=20`.
     """
-    if not isinstance(model, AnyModel):
-        raise InputError(f"model must be a musegnn.MuseGNN, got {type(model).__name__}.")
-    if not isinstance(store, SampleStore):
-        raise InputError(
-            f"store must be a musegnn.SampleStore, got {store!r}. Take SampleStore.open(folder)."
-        )
-    store.check_graph(graph)
+    check_given(graph, store, model)
     with join() as ranks, ExitStack() as stack:
         resume, overwrite = as_restarted(Path(out), resume, overwrite, ranks)
         started = config or Config(name=graph.name, dataset=graph.name)
         check_settings(settings)
         config, sizes = describe_model(model, with_samples(started.with_settings(settings), store))
+        config = replace(config, expected={}) if sizes is None else expecting(config, started)
         config = with_step(config, Path(out) if resume else None, ranks)
         targets = check_targets(graph, labels, config.training.loss)
         data = Data(graph, store, targets, config, threads, resume, relations_of(model))
@@ -106,6 +112,7 @@ def train(
             **record_of(graph, store, Path(out)),
             "labels": None if labels is None else digest_of(targets),
             "model": sizes,
+            "is_of_seed": is_of_seed(model, config, sizes, graph),
         }
         check_alike(config, record, device_of(model), ranks)
         peak = stack.enter_context(Peak())
@@ -296,7 +303,7 @@ def with_samples(config: Config, store: SampleStore) -> Config:
         batch_size=store.batch_size or config.sampling.batch_size,
         sample_seed=store.seed,
     )
-    return replace(config, sampling=sampling)
+    return expecting(replace(config, sampling=sampling), config)
 
 
 def _loss(data: Data, config: Config, num_outputs: int, device: torch.device) -> Loss:
@@ -370,4 +377,17 @@ def _finish(trainer: Trainer, data: Data, peak: Peak, record: dict[str, Any]) ->
     trainer.listen(folder.log("end", **{k: v for k, v in result.items() if isinstance(v, int | float | str)}))
     if trainer.ranks.is_first:
         checkpoint.write_json(folder.path / "result.json", checkpoint.finite(result))
+        _write_page(folder.path)
     trainer.ranks.gather(b"")
+
+
+def _write_page(folder: Path) -> None:
+    """report.html; a run that is finished does not fail for want of it."""
+    try:
+        write_report(folder)
+    except Exception as error:
+        reason = (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
+        warnings.warn(
+            f"{folder} is finished, but has no report.html: {reason}. Later: muse report {folder}",
+            stacklevel=4,
+        )

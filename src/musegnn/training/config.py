@@ -8,8 +8,9 @@ import json
 import math
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -17,6 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from musegnn.errors import InputError
 from musegnn.sampling.base import Sampler
 from musegnn.sampling.catalog import SAMPLERS, make
+from musegnn.training.expectation import expecting
 
 
 def _setting(default: Any, about: str, *, low: float = -math.inf, high: float = math.inf) -> Any:
@@ -31,6 +33,7 @@ Architecture = Literal[
     "MuseGNN", "GCN", "SAGE", "GAT", "MLP", "SGC", "SIGN", "APPNP", "LabelPropagation", "LazyGNN", "USP",
     "SGFormer",
 ]  # fmt: skip
+_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
 _ABOVE_ZERO = math.ulp(0.0)
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 _LARGEST_WHOLE = 2**63 - 1
@@ -60,8 +63,8 @@ class SamplingConfig:
 class EnergyConfig:
     """The energy (eq. 4)."""
 
-    kind: Literal["smoothness", "relational", "predictive"] = _setting(
-        "smoothness", "the paper's, or one with a learned matrix for each relation (docs/energies.md)"
+    kind: Literal["smoothness", "relational", "predictive", "robust"] = _setting(
+        "smoothness", "the paper's, with learned matrices, or with edges not to trust (docs/energies.md)"
     )
     lambda_: float = _setting(1.0, "weight of the smoothness; where a learned one begins", low=0)
     gamma: float = _setting(0.0, "weight of the means; 0 trains without M", low=0, high=1e6)
@@ -79,6 +82,9 @@ class EnergyConfig:
     limit: float = _setting(
         2.0, "of |H_r| of a typed energy; the larger it may be, the smaller the steps", low=_ABOVE_ZERO
     )
+    per_channel: bool = _setting(False, "a lambda for each channel of a relation")
+    robust_rho: Literal["geman", "charbonnier", "truncated"] = _setting("geman", "of the robust energy")
+    robust_scale: float = _setting(1.0, "its squared distance from which on less counts", low=_ABOVE_ZERO)
     average: Literal["row", "symmetric"] = _setting("row", "over neighbors, of the predictive energy")
 
 
@@ -186,7 +192,7 @@ class Config:
         for table in TABLES:
             part = getattr(self, table)
             for setting in fields(part):
-                _check(setting, getattr(part, setting.name), _hint(part, setting.name))
+                _check(setting, getattr(part, setting.name), _hints(type(part))[setting.name])
         self.sampling.build()
         if self.training.update_means and self.means.means_home == "disk":
             raise InputError(
@@ -194,7 +200,6 @@ class Config:
             )
         if self.training.class_weights and self.training.loss == "bce":
             raise InputError("class_weights=true belongs to loss='cross_entropy'; got 'bce'. Leave it out.")
-
         if self.model.norm == "batch" and not self.is_baseline:
             raise InputError(
                 "norm='batch' makes a node's embedding depend on the sample, which MuseGNN's must not; "
@@ -224,10 +229,8 @@ class Config:
         full = {f"{table}.{name}": name for name, table in places.items()}
         settings = {full.get(name, name): value for name, value in settings.items()}
         parts: dict[str, dict[str, Any]] = {}
-        own = dict(self.sampling.settings)
         sampler = settings.get("sampler", self.sampling.sampler)
-        if sampler != self.sampling.sampler:
-            own = {}
+        own = dict(self.sampling.settings) if sampler == self.sampling.sampler else {}
         for name, value in settings.items():
             if name in places and name != "settings":
                 parts.setdefault(places[name], {})[name] = _whole(value, places[name], name)
@@ -236,7 +239,8 @@ class Config:
             else:
                 raise InputError(_unknown(name, [*places, *_sampler_settings(sampler)]))
         parts.setdefault("sampling", {})["settings"] = own
-        return replace(self, **{table: replace(getattr(self, table), **new) for table, new in parts.items()})
+        made = replace(self, **{table: replace(getattr(self, table), **new) for table, new in parts.items()})
+        return expecting(made, self)
 
     @classmethod
     def read(cls, path: Path) -> "Config":
@@ -277,7 +281,7 @@ class Config:
             else:
                 plain[name] = value
         try:
-            return cls(**plain).with_settings(settings)
+            return replace(cls(**plain).with_settings(settings), expected=plain.get("expected", {}))
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
 
@@ -340,13 +344,9 @@ def _near(name: str, known: list[str]) -> str | None:
 
 def _whole(value: Any, table: str, name: str) -> Any:
     """8.0 as 8, where a whole number is wanted."""
-    if get_type_hints(TABLES[table])[name] is int and isinstance(value, float) and value.is_integer():
+    if _hints(TABLES[table])[name] is int and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
-
-
-def _hint(part: Any, name: str) -> Any:
-    return get_type_hints(type(part))[name]
 
 
 def _check(setting: "Field[Any]", value: Any, hint: Any) -> None:

@@ -1,0 +1,174 @@
+"""The equation of a page is that of the run, and what was learned of relations is what the weights say."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from made_runs import HOSTILE, analysis, made_run
+from test_report_page import no_library, read  # noqa: F401
+
+import musegnn
+from machine import one_thread  # noqa: F401
+from musegnn import Graph, Predictive, Relational
+from musegnn.ranks import Ranks
+from musegnn.reports.analysis import Tally
+from musegnn.reports.relations import relations_of
+from musegnn.training.batches import Loader
+from musegnn.training.config import Config
+from musegnn.training.evaluation import score
+from tiny_runs import tiny_graph
+
+NAMES = ["red", "green", "blue"]
+RNG = np.random.default_rng(3)
+PLAIN = tiny_graph(class_names=NAMES)
+GRAPH = Graph.from_edges(
+    RNG.integers(0, 150, (2, 600)),
+    num_nodes=150,
+    relation=RNG.integers(0, 2, 600),
+    relation_names=["uses", HOSTILE],
+    class_names=NAMES,
+    features=PLAIN.features,
+    labels=PLAIN.labels,
+    split=PLAIN.split,
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A matrix of any kind that no limit touches, so that it is H itself."""
+    folder = tmp_path_factory.mktemp("typed")
+    sampler = musegnn.ShadowKHop(fanouts=[3, 2])
+    store = musegnn.sample(GRAPH, sampler, folder / "s", batch_size=20, splits=("train", "test"))
+    energy = Predictive(8, 2, lambda_=0.5, prox="none", limit=50.0)
+    model = musegnn.MuseGNN(6, 3, hidden=8, energy=energy, steps=2)
+    return musegnn.train(GRAPH, store, model, folder / "run", epochs=2, lr=0.05)
+
+
+def test_relations_are_those_of_a_dense_computation(run):
+    found = json.loads((run.folder.path / "analysis.json").read_text())["relations"]
+    targets = np.asarray(GRAPH.labels)
+    loader = Loader(run.samples["test"], GRAPH, targets, threads=1, device=torch.device("cpu"), relations=2)
+    rows = {}
+    for one in score(run.model, None, loader, run.config, bounds=0):
+        count = one.batch.sample.num_seeds
+        for row, label in zip(one.Y[:count].double().numpy(), one.batch.targets.tolist(), strict=True):
+            rows.setdefault(label, []).append(row)
+    order = sorted(rows, key=lambda label: (-len(rows[label]), label))
+    assert found["classes"] == [NAMES[label] for label in order]
+    means = [np.mean(rows[label], axis=0) for label in order]
+    names = [f"{name}, {way}" for name in ("uses", HOSTILE) for way in ("forward", "backward")]
+    assert [way["name"] for way in found["ways"]] == names
+    weights = run.model.state_dict()
+    for k, way in enumerate(found["ways"]):
+        H = weights[f"energy.mixings.{k}.H"].double().numpy()
+        (weight,) = weights["energy.raw_lambda"][k].reshape(-1).tolist()
+        assert way["lambdas"] == pytest.approx([np.log1p(np.exp(weight))] * 2)
+        values = np.sqrt(np.linalg.eigvalsh(H.T @ H))[::-1]
+        assert (way["spectrum"], way["places"]) == (pytest.approx(values, rel=1e-3), list(range(1, 9)))
+        assert values[0] <= way["norm"] <= 1.03 * values[0]
+        for row, y in zip(way["affinity"], means, strict=True):
+            said = y @ H
+            cosines = [said @ z / np.linalg.norm(said) / np.linalg.norm(z) for z in means]
+            assert row == pytest.approx(cosines, abs=1e-3)
+    assert len({tuple(way["spectrum"]) for way in found["ways"]}) == 4
+
+
+def test_a_typed_run_has_its_relations_on_the_page(run):
+    found = read(run.folder.path)
+    assert found.sections.index("relations") == found.sections.index("energy") + 1
+    assert [name for name in found.charts if name.startswith(("spectra", "affinity"))] == [
+        "spectra",
+        *(f"affinity-{k}" for k in range(4)),
+    ]
+    assert [line["name"] for line in found.charts["spectra"]["data"]][:2] == [
+        "uses, forward",
+        "uses, backward",
+    ]
+    assert f"{HOSTILE}, backward" in found.text
+    assert "<script" not in json.dumps(found.charts)
+    assert "H\u1d63" in found.text
+    assert "0.5 tr(" not in found.text
+    assert "forward from the nodes that it points to" in found.text
+
+
+def test_sums_of_classes_add_up_over_ranks(run):
+    parts = [Tally(GRAPH, GRAPH.labels, model=run.model) for _ in range(3)]
+    Y, labels = torch.randn(9, 8), torch.tensor([0, 1, 2, -1, 0, 1, 2, 2, 0])
+    for part, some in zip(parts[:2], (slice(0, 4), slice(4, 9)), strict=True):
+        part.add_classes(Y[some], labels[some], 3)
+
+    class Three(Ranks):
+        """One of them has had no batch."""
+
+        def gather_arrays(self, facts, arrays):
+            each = [[one.by_degree, one.by_homophily, one.by_count, one.class_sums] for one in parts]
+            return [([[], None, 0], own) for own in each]
+
+    sums = parts[2].add_up(Three(rank=2, size=3)).class_sums
+    assert sums[:, 0].tolist() == [3, 2, 3]
+    for label in range(3):
+        assert sums[label, 1:] == pytest.approx(Y[labels == label].double().sum(0).numpy())
+
+
+def test_many_classes_and_relations_stay_few_numbers():
+    sums = np.ones((500, 9))
+    sums[:, 0] = np.arange(500)
+    found = relations_of(Predictive(8, 16, rank=0), GRAPH, sums)
+    assert len(found["ways"]) == 32
+    assert found["ways"][3]["name"] == "relation 1, backward"
+    assert len(found["classes"]) == 15
+    one = relations_of(Relational(8), GRAPH, sums)
+    assert [way["name"] for way in one["ways"]] == ["all edges"]
+    channels = Relational(8, lambda_=1.0, per_channel=True)
+    with torch.no_grad():
+        channels.raw_lambda[0, 3] += 1
+    least, most = relations_of(channels, GRAPH, sums)["ways"][0]["lambdas"]
+    assert (least, most) == (pytest.approx(1.0), pytest.approx(np.log1p(np.e * np.expm1(1.0))))
+    assert one["classes"] == [f"class {number}" for number in range(499, 469, -1)]
+    assert [way["name"] for way in relations_of(Relational(8, 2), GRAPH, sums)["ways"]] == ["uses", HOSTILE]
+    # Of a split without labels.
+    assert "affinity" not in relations_of(Relational(8), GRAPH, np.zeros((0, 0)))["ways"][0]
+    assert len(relations_of(Relational(200), GRAPH, np.zeros((0, 0)))["ways"][0]["spectrum"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "names"),
+    [
+        (
+            {"lambda_": 3.0, "gamma": 0.5, "prox": "relu"},
+            "|Y \u2212 Z|\u00b2 + 3 tr(Y\u1d40 L Y) + 0.5 |Y \u2212 \u03bc|\u00b2 + \u03b6(Y), \u03b6: relu",
+            "fidelity, smoothness, consensus, penalty; normalized Laplacian, 8 steps",
+        ),
+        (
+            {"kind": "predictive", "prox": "none", "rank": 4, "acceleration": "chebyshev"},
+            "\u03a3\u1d63 \u03bb\u1d63 |h\u1d63 \u2218 (Y \u2212 P\u1d63 Y H\u1d63)|\u00b2",
+            "fidelity, relations; P\u1d63: the mean over neighbors",
+        ),
+        (
+            {"kind": "relational", "laplacian": "combinatorial", "prox": "none"},
+            "|s\u1d62 Y\u1d62 H\u1d63 \u2212 s\u2c7c Y\u2c7c|\u00b2",
+            "fidelity, relations; s = 1; \u03bb\u1d63 and H\u1d63 are learned, H\u1d63: any matrix",
+        ),
+        (
+            {"kind": "robust", "lambda_": 3.0, "prox": "none"},
+            "+ 3 \u03a3 over edges of c \u03c1(|s\u1d62 Y\u1d62 \u2212 s\u2c7c Y\u2c7c|\u00b2 / c)",
+            "fidelity, smoothness; \u03c1: geman, c = 1, s = (d + 1)^\u2212\u00bd, 8 steps",
+        ),
+    ],
+)
+def test_the_equation_is_that_of_the_run(tmp_path, settings, said, names):
+    config = Config(name="tiny", dataset="debian").with_settings(settings)
+    text = read(made_run(tmp_path / "run", config=config)).text
+    assert said in text
+    assert names in text
+    assert ("tr(Y" in text) == ("kind" not in settings)
+    assert ("8 steps with chebyshev" in text) == ("acceleration" in settings)
+    assert ("diagonal + rank 4" in text) == ("rank" in settings)
+
+
+def test_of_an_energy_of_ones_own_the_terms_are_named(tmp_path):
+    steps = {"nodes": 9, "terms": {"fidelity": [0.0, 1.0], "surprise": [4.0, 2.0]}, "error_bounds": [0.1]}
+    text = read(made_run(tmp_path / "run", told=analysis(steps=steps), model=None)).text
+    assert "E(Y) = fidelity + surprise" in text
+    assert "tr(Y" not in text
