@@ -57,6 +57,7 @@ bench: $(VENV)/.dev        ## Measure again what benchmarks/ measures here (two 
 	$(BIN)/python benchmarks/propagate.py --record
 	$(BIN)/python benchmarks/training.py epoch --record
 	$(BIN)/python benchmarks/training.py memory --record
+	$(BIN)/python benchmarks/explain.py --record
 	for command in modes growth means; do $(BIN)/python benchmarks/features.py $$command --record || exit; done
 	for command in messages steps predict; do $(BIN)/python benchmarks/scaling.py $$command --record || exit; done
 	for command in peers stages storage workers sizes open start plot; do \

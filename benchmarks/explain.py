@@ -1,25 +1,33 @@
 """Explanations: how faithful and how fast beside PyG's, and what tension finds that was planted.
 
-    python benchmarks/explain.py [fidelity features edges] [--run RUN] [--nodes 60] [--seed 0] [--record]
+    python benchmarks/explain.py [fidelity features edges] [--run RUN] [--nodes 60] [--seeds 0 1] [--record]
 
 RUN is a run of the recipe debian; without one it is trained first. Two cores need less than ten minutes.
+Each seed, of nodes, noise and planted edges, has figures of its own.
 
 `fidelity`: test nodes, each in a sample as in training. Every explainer scores the nodes of the sample by how
 much their features count; the k best are kept (fidelity-, unfaithfulness) or taken away (fidelity+) and PyG's
 own metrics tell what the model says then. All of them explain the same module, with our kernels below, and
-are timed around the same `Explainer` of PyG, on one core. Captum is optional: pip install captum.
+are timed around the same `Explainer` of PyG, on one core. Captum scores features: a node's score is the sum
+of their absolute values, or, signed, their sum, which tells who speaks for the class, as our shares do.
+Saliency has no sign.
 
 `features`: 10 % of the nodes get noise of so many standard deviations (as in the authors' notebook), or 5 %
-get the features of another node. `edges`: 1 % of random edges are added. How many of them are found first?
+get the features of another node. |x - mean of x|, which needs no model, is the score to beat.
+`edges`: 1 % of random edges are added. How many of them are found first?
 """
 
 import argparse
+import shlex
+import sys
 import tempfile
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +46,7 @@ from torch_geometric.explain.metric import fidelity, unfaithfulness
 
 import musegnn
 from musegnn import Draws, Sample
+from musegnn.explaining import Explanation as OurExplanation
 from musegnn.explaining import Tension, explain, tension
 from musegnn.unfolding.subgraph import as_sample, from_edge_index
 
@@ -60,46 +69,51 @@ class Logits(nn.Module):
 
 
 class Shares(ExplainerAlgorithm):
-    """Ours: who speaks for the class, by the share of the margin; or who moves the probabilities at all."""
+    """Ours: shares of the margin, or of log p; or who moves the probabilities, whichever way."""
 
-    def __init__(self, *, influence: bool):
+    def __init__(self, score: Callable[[OurExplanation], np.ndarray]):
         super().__init__()
-        self.influence = influence
+        self.score = score
 
     def forward(self, model, x, edge_index, *, target, index=None, **kwargs) -> Explanation:
         found = explain(model.inner, model.sample, x, model.mu, seen=model.seen)
-        scores = found.influence if self.influence else found.of_margin(found.shares).clip(min=0)
-        return Explanation(node_mask=torch.from_numpy(scores)[:, None])
+        return Explanation(node_mask=torch.from_numpy(self.score(found))[:, None])
 
     def supports(self) -> bool:
         return True
 
 
 class ByNode(CaptumExplainer):
-    """A node's score is the sum of those of its features."""
+    """A node's score is the sum of those of its features, signed or not."""
+
+    def __init__(self, name: str, *, signed: bool):
+        super().__init__(name)
+        self.signed = signed
 
     def forward(self, *args, **kwargs) -> Explanation:
-        found = super().forward(*args, **kwargs)
-        return Explanation(node_mask=found.node_mask.abs().sum(dim=1, keepdim=True))
+        mask = super().forward(*args, **kwargs).node_mask
+        return Explanation(node_mask=(mask if self.signed else mask.abs()).sum(dim=1, keepdim=True))
 
 
-def explainers() -> dict[str, tuple[Callable[[], ExplainerAlgorithm], str]]:
-    """Name -> how to make it, and its kind of node mask."""
-    found = {
-        "shares for the class (ours)": (lambda: Shares(influence=False), "object"),
-        "influence (ours)": (lambda: Shares(influence=True), "object"),
-        "GNNExplainer": (GNNExplainer, "object"),
-        "random": (DummyExplainer, "object"),
-    }
-    if find_spec("captum"):
-        for name in ("IntegratedGradients", "InputXGradient", "Saliency"):
-            found[f"Captum {name}"] = (lambda name=name: ByNode(name), "attributes")
-    return found
+EXPLAINERS: dict[str, tuple[Callable[[], ExplainerAlgorithm], str]] = {
+    "shares of the margin (ours)": (lambda: Shares(lambda one: one.of_margin(one.shares)), "object"),
+    "support (ours)": (lambda: Shares(lambda one: one.support), "object"),
+    "influence (ours)": (lambda: Shares(lambda one: one.influence), "object"),
+    "GNNExplainer": (GNNExplainer, "object"),
+    "Captum IntegratedGradients": (partial(ByNode, "IntegratedGradients", signed=False), "attributes"),
+    "Captum IntegratedGradients, signed": (partial(ByNode, "IntegratedGradients", signed=True), "attributes"),
+    "Captum InputXGradient": (partial(ByNode, "InputXGradient", signed=False), "attributes"),
+    "Captum InputXGradient, signed": (partial(ByNode, "InputXGradient", signed=True), "attributes"),
+    "Captum Saliency": (partial(ByNode, "Saliency", signed=False), "attributes"),
+    "random": (DummyExplainer, "object"),
+}
+"""How to make it, and its kind of node mask."""
 
 
 def measure_fidelity(run: musegnn.Run, seed: int, num_nodes: int) -> Iterator[Figure]:
     """Means over the nodes."""
     torch.manual_seed(seed)
+    warnings.filterwarnings("ignore", message="Input Tensor 0 did not already require gradients")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     scores: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -107,7 +121,7 @@ def measure_fidelity(run: musegnn.Run, seed: int, num_nodes: int) -> Iterator[Fi
         # Before PyG explains, it asks the module for its mode; afterwards it puts the model back into it.
         module = Logits(run.model, sample, mu, seen).eval()
         edge_index = torch.from_numpy(sample.edge_index())
-        for name, (make, mask_type) in explainers().items():
+        for name, (make, mask_type) in EXPLAINERS.items():
             explainer = Explainer(
                 module,
                 make(),
@@ -131,17 +145,27 @@ def measure_fidelity(run: musegnn.Run, seed: int, num_nodes: int) -> Iterator[Fi
                 scores[name, f"fidelity- at {k}"].append(kept)
                 scores[name, f"unfaithfulness at {k}"].append(unfaithfulness(explainer, found))
     torch.set_num_threads(threads)
-    for (name, metric), values in scores.items():
-        # Of times the median, since the first call compiles.
-        value = float(np.median(values)) if metric == "ms" else float(np.mean(values))
+    # Of times the median, since the first call compiles.
+    found = {of: float(np.median(all_) if of[1] == "ms" else np.mean(all_)) for of, all_ in scores.items()}
+    print_table(found)
+    for (name, metric), value in found.items():
         told = "median CPU time of an explanation" if metric == "ms" else metric
-        unit = "ms" if metric == "ms" else "share"
         yield {
             "name": f"{told}, {name}",
-            "data": f"debian, {num_nodes} nodes",
+            "data": f"debian, {num_nodes} nodes, seed {seed}",
             "value": round(value, 3),
-            "unit": unit,
+            "unit": "ms" if metric == "ms" else "share",
         }
+
+
+def print_table(found: dict[tuple[str, str], float]) -> None:
+    """A line for each explainer."""
+    metrics = [f"{metric} at {k}" for metric in ("fidelity+", "fidelity-", "unfaithfulness") for k in KEPT]
+    short = [metric.replace("faithfulness", "f.").replace("fidelity", "fid") for metric in metrics]
+    print(f"{'':<35}" + "".join(f"{metric:>12}" for metric in [*short, "ms"]))
+    for name in EXPLAINERS:
+        values = [found[name, metric] for metric in [*metrics, "ms"]]
+        print(f"{name:<35}" + "".join(f"{value:>12.3f}" for value in values), flush=True)
 
 
 def samples(
@@ -164,7 +188,7 @@ def measure_features(run: musegnn.Run, seed: int) -> Iterator[Figure]:
     """The share of changed nodes that is in the top decile of a score; by chance it is a tenth."""
     graph, rng = run.graph, np.random.default_rng(seed)
     n = graph.num_nodes
-    x = torch.as_tensor(np.asarray(graph.features), dtype=torch.float32)
+    x = torch.from_numpy(np.array(graph.features, dtype=np.float32))
     whole = as_sample(graph, n)
     changes: list[tuple[str, float, Callable[[Tensor], Tensor]]] = [
         (f"noise x{k}", 0.1, lambda rows, k=k: rows + k * x.std() * torch.randn_like(rows))
@@ -177,11 +201,13 @@ def measure_features(run: musegnn.Run, seed: int) -> Iterator[Figure]:
         changed = x.clone()
         changed[chosen] = change(x[chosen])
         found = without_means(run, whole, changed)
-        for score, values in (("|Y - Z|", found.anomaly), ("contradiction", found.contradiction)):
+        far = (changed - changed.mean(dim=0)).norm(dim=1).numpy()
+        scores = {"|Y - Z|": found.anomaly, "contradiction": found.contradiction, "|x - mean of x|": far}
+        for score, values in scores.items():
             top = np.argsort(-values, kind="stable")[: n // 10]
             value = 100 * len(np.intersect1d(top, chosen.numpy())) / len(chosen)
             told = f"changed nodes in the top decile of {score}"
-            data = f"debian, features of {share:.0%}: {name}"
+            data = f"debian, features of {share:.0%}: {name}, seed {seed}"
             yield {"name": told, "data": data, "value": round(value, 1), "unit": "%"}
 
 
@@ -198,10 +224,10 @@ def measure_edges(run: musegnn.Run, seed: int) -> Iterator[Figure]:
     planted = np.stack([keys // n, keys % n])
     polluted = np.concatenate([edges, planted, planted[::-1]], axis=1)
     sample = from_edge_index(torch.from_numpy(polluted), n)
-    x = torch.as_tensor(np.asarray(graph.features), dtype=torch.float32)
+    x = torch.from_numpy(np.array(graph.features, dtype=np.float32))
     found = without_means(run, sample, x)
     is_planted = np.isin(found.edges[0] * n + found.edges[1], keys)
-    data = f"debian, {len(keys):,} of {len(is_planted):,} edges"
+    data = f"debian, {len(keys):,} of {len(is_planted):,} edges, seed {seed}"
     for name, values in (("contrast", found.contrast), ("energy of the edge", found.smoothness)):
         order = np.argsort(-values, kind="stable")
         for k in (100, 1000, len(keys)):
@@ -226,21 +252,27 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", choices=[*names, []], help="all of them unless given")
     parser.add_argument("--run", type=Path)
     parser.add_argument("--nodes", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=0, help="of nodes, noise and planted edges")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1], help="of nodes, noise, planted edges")
     parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
+    if "fidelity" in (options.parts or names) and not find_spec("captum"):
+        sys.exit(
+            "Captum is missing, which fidelity is compared with. pip install captum, or ask for other parts."
+        )
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder:
         run = musegnn.load_run(options.run or trained(Path(folder)))
         parts = {"features": measure_features, "edges": measure_edges}
         parts["fidelity"] = partial(measure_fidelity, num_nodes=options.nodes)
-        for name in options.parts or names:
-            for figure in parts[name](run, options.seed):
-                told = f"{figure['data']:<45} {figure['name']:<60} {figure['value']:>9} {figure['unit']}"
-                print(told, flush=True)
+        for name, seed in product(options.parts or names, options.seeds):
+            for figure in parts[name](run, seed):
+                if name != "fidelity":
+                    told = f"{figure['data']:<52} {figure['name']:<56} {figure['value']:>6} {figure['unit']}"
+                    print(told, flush=True)
                 figures.append(figure)
     if options.record:
-        record(figures, "python benchmarks/explain.py")
+        given = [word for word in sys.argv[1:] if word != "--record"]
+        record(figures, shlex.join(["python", "benchmarks/explain.py", *given]))
 
 
 def trained(folder: Path) -> Path:

@@ -24,7 +24,7 @@ CALLS = [
     ["train", "--resume", "run"],
     ["evaluate", "run"],
     ["predict", "run", "--nodes", "test", "--out", "p.csv", "--overwrite"],
-    ["explain", "run", "node 3", "--hops", "1", "--draw", "node.html"],
+    ["explain", "run", "node 3", "--hops", "1", "--draw", "node.html", "--overwrite"],
     ["report", "run"],
     ["report", "run", "run", "--overwrite"],
     ["bench"],

@@ -34,19 +34,20 @@ def small(**changes) -> Explanation:
 def test_a_sentence():
     assert small().sentence(3) == (
         "curl is `web` (margin 2 over `net`). Of all that is for it, and against it (-): "
-        "38 % own features, 25 % libcurl4, -12 % own mean, 0 % from 2 others."
+        "38 % own features, 25 % libcurl4, -12 % own mean, 12 % from 1 other, -12 % from 1 other."
     )
-    assert small().sentence(4).endswith("12 % mean of libcurl4, -12 % from one other.")
+    assert small().sentence(4).endswith("12 % mean of libcurl4, -12 % from 1 other.")
     assert small().sentence(9).endswith("12 % mean of libcurl4, -12 % bias.")
 
 
 def test_a_table_that_adds_up():
     assert small().table(2).splitlines() == [
-        "share of      hop    margin  percent",
-        "own features    0    +1.500   +37.5 %",
-        "libcurl4        1    +1.000   +25.0 %",
-        "3 others             -0.500   -12.5 %",
-        "sum = margin         +2.000",
+        "share of             hop    margin  percent",
+        "own features           0    +1.500   +37.5 %",
+        "libcurl4               1    +1.000   +25.0 %",
+        "1 other for it              +0.500   +12.5 %",
+        "2 others against it         -1.000   -25.0 %",
+        "sum = margin                +2.000",
     ]
 
 
@@ -65,7 +66,17 @@ def test_percentages_are_of_the_sum_of_absolute_values():
     parts = small().parts
     assert [part.kind for part in parts] == ["own", "neighbor", "own mean", "mean", "bias"]
     assert [part.percent for part in parts] == [37.5, 25.0, -12.5, 12.5, -12.5]
-    assert small().by_hop() == {0: 25.0, 1: 37.5}
+
+
+def test_what_is_for_the_class_never_hides_what_is_against_it():
+    hops = {hop: [tuple(one) for one in some] for hop, some in small().by_hop().items()}
+    assert hops == {0: [(1, 1.5, 37.5), (1, -0.5, -12.5)], 1: [(2, 1.5, 37.5)]}
+    many = small(shares=np.array([[0.0, 1.5, 7.0], [0.0, 4.0, 0.0], [0.0, -4.0, 0.0]]))
+    assert [(label, rest.share) for label, rest in many.others(0)] == [
+        ("3 others for it", 6.0),
+        ("3 others against it", -5.0),
+    ]
+    assert many.others(6) == []
 
 
 def test_influence_is_how_far_probabilities_move():
@@ -79,6 +90,14 @@ def test_influence_is_how_far_probabilities_move():
     assert influence[1] < 1e-12
 
 
+def test_support_is_how_far_the_log_probability_moves():
+    tiny = 1e-5 * np.array([[0.3, -1.0, 0.2], [2.0, 2.0, 2.0], [0.0, 0.5, 0.0]])
+    logits = np.array([0.5, 2.5, 0.0])
+    p, without = (np.exp(z) / np.exp(z).sum(axis=-1, keepdims=True) for z in (logits, logits - tiny))
+    moved = np.log(p[1]) - np.log(without[:, 1])
+    np.testing.assert_allclose(small(shares=tiny).support, moved, rtol=1e-3, atol=1e-12)
+
+
 def test_the_constant_of_a_penalty_is_a_part_and_rounding_is_none():
     assert small(rest=np.array([0.0, 1e-7, 0.0])).parts == small().parts
     parts = small(rest=np.array([0.0, 0.25, 0.0]), logits=np.array([0.5, 2.75, 0.0])).parts
@@ -88,7 +107,7 @@ def test_the_constant_of_a_penalty_is_a_part_and_rounding_is_none():
 def test_json_says_everything():
     facts = json.loads(json.dumps(small().to_json(), allow_nan=False))
     assert facts["name"] == "curl"
-    assert facts["predicted_name"], facts["runner_up_name"] == ("web", "net")
+    assert (facts["predicted_name"], facts["runner_up_name"]) == ("web", "net")
     assert facts["margin"] == 2
     assert [node["name"] for node in facts["nodes"]] == ["curl", "libcurl4"]
     assert facts["nodes"][0]["logits"] == [0.0, 1.5, 7.0]
@@ -97,6 +116,7 @@ def test_json_says_everything():
     assert facts["parts"][0] == {
         "kind": "own", "node": 10, "hop": 0, "share": 1.5, "percent": 37.5, "label": "own features",
     }  # fmt: skip
+    assert facts["by_hop"][1] == {"hop": 0, "num_parts": 1, "share": -0.5, "percent": -12.5}
     assert small(error_bound=float("inf")).to_json()["error_bound"] is None
 
 
@@ -135,7 +155,7 @@ def test_a_drawing_has_the_largest_shares_and_ways_to_them():
     place = {name: node for name, node in zip(names, data["nodes"], strict=True)}
     for edge in data["edges"]:
         assert edge["u"] != edge["v"]
-        assert edge["tension"] >= 0
+        assert edge["contrast"] >= 0
     for i, node in enumerate(data["nodes"]):
         ends = [edge["u"] + edge["v"] - i for edge in data["edges"] if i in (edge["u"], edge["v"])]
         nearer = [other for other in ends if data["nodes"][other]["hop"] == node["hop"] - 1]
@@ -182,7 +202,7 @@ def test_a_drawing_without_tensions_has_edges_all_the_same():
     explanation = explain(*case.given, seen=case.seen)
     data = json.loads(Page(draw(explanation, case.sample)).scripts[0])
     assert data["edges"]
-    assert all(edge["tension"] is None and not edge["is_tense"] for edge in data["edges"])
+    assert all(edge["contrast"] is None and not edge["stands_out"] for edge in data["edges"])
 
 
 def test_a_node_alone_is_a_drawing_too():

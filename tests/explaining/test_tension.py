@@ -24,6 +24,18 @@ def test_it_adds_up_to_the_terms_of_the_energy(laplacian, penalty, masked):
     np.testing.assert_allclose(found.anomaly, (Y - case.Z).norm(dim=1), **CLOSE)
 
 
+def test_the_terms_of_a_node_are_its_own_and_those_of_its_edges():
+    case = Case(seed=2)
+    found = tension(*case.given, seen=case.seen)
+    said = [found.of_node(int(node)) for node in case.sample.node_ids]
+    for name, ends in (("fidelity", 1), ("consensus", 1), ("smoothness", 2)):
+        assert sum(one[name] for one in said) == pytest.approx(ends * found.terms()[name])
+    np.testing.assert_allclose([one["anomaly"] for one in said], found.anomaly)
+    np.testing.assert_allclose([one["contradiction"] for one in said], found.contradiction)
+    row, (u, v) = 4, found.edges
+    assert said[row]["smoothness"] == pytest.approx(found.smoothness[(u == row) | (v == row)].sum())
+
+
 def test_each_edge_stands_once_with_its_own_tension():
     case = Case(seed=1, laplacian="combinatorial")
     found = tension(*case.given, seen=case.seen)

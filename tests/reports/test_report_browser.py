@@ -5,8 +5,10 @@ Five megabytes of script are read for each page that is opened, so that one is o
 
 import pytest
 from browser import CHROMIUM, Browser
-from made_runs import HOSTILE, analysis, made_run
+from explained_cases import Case
+from made_runs import HOSTILE, analysis, made_run, relations
 
+from musegnn.explaining import draw, explain, tension
 from musegnn.reports.compare import write_comparison
 from musegnn.reports.page import write_report
 
@@ -23,7 +25,8 @@ def browser(tmp_path_factory):
     with Browser() as one:
         one.prefer("light")
         one.resize(1280, 900)
-        one.open(write_report(made_run(folder / "run", told=analysis(CLASSES))))
+        told = analysis(CLASSES, relations=relations(CLASSES))
+        one.open(write_report(made_run(folder / "run", told=told)))
         yield one
 
 
@@ -43,7 +46,7 @@ def choose(browser, name, value):
 def test_every_chart_is_drawn(browser):
     assert browser.problems == []
     drawn = browser.run(f"{PLOTS}.map(p => [p.dataset.chart, p.querySelectorAll('{MARKS}').length])")
-    assert len(drawn) == 13
+    assert len(drawn) == 16
     assert all(count > 0 for _, count in drawn), drawn
     assert browser.run("window.stolen === undefined && !document.querySelector('main img, .plot b')")
 
@@ -55,11 +58,12 @@ def test_it_answers_clicks(browser):
     browser.click("#theme")
     assert ink(browser) == LIGHT
 
-    rows = "[...document.querySelectorAll('.sortable tbody tr')].map(r => parseInt(r.cells[1].textContent))"
+    lines = "[...document.querySelectorAll('#classes .sortable tbody tr')]"
+    rows = f"{lines}.map(r => parseInt(r.cells[1].textContent))"
     before = browser.run(rows)
-    browser.click(".sortable thead th:nth-child(2) button")
+    browser.click("#classes .sortable thead th:nth-child(2) button")
     assert browser.run(rows) == sorted(before, reverse=True)
-    browser.click(".sortable thead th:nth-child(2) button")
+    browser.click("#classes .sortable thead th:nth-child(2) button")
     assert browser.run(rows) == sorted(before) != before
 
     ticks = "[...document.querySelectorAll('#plot-confusion .ytick text')].map(t => t.textContent)"
@@ -94,4 +98,48 @@ def test_a_phone_needs_no_sideways_scrolling(browser, tmp_path):
     browser.open(write_comparison(runs, tmp_path / "both.html"))
     assert browser.run("document.documentElement.scrollWidth") == 390
     assert browser.run(f"{PLOTS}.every(p => p.querySelector('.main-svg').clientWidth < 390)")
+    assert browser.problems == []
+
+
+def test_a_neighborhood_is_drawn_and_answers(browser, tmp_path):
+    browser.prefer("light")
+    # So high that the drawing has no room to spare on its left and right.
+    browser.resize(1280, 1400)
+    case = Case(seed=0)
+    found = explain(*case.given, seen=case.seen, node_name=lambda node: f"{'W' * 20} {node} {HOSTILE}")
+    page = tmp_path / "drawing.html"
+    page.write_text(draw(found, case.sample, tension(*case.given, seen=case.seen)), encoding="utf-8")
+    browser.open(page)
+    assert browser.problems == []
+    assert browser.run("window.stolen === undefined && !document.querySelector('img')")
+    nodes, lines, apart = (
+        f"document.querySelectorAll('{one}').length" for one in (".node", ".edge", ".apart")
+    )
+    assert browser.run(f"[{nodes} > 10, {lines} > 10, {apart} === 10]") == [True] * 3
+
+    # No name is cut, neither one that is shown nor one that is shown when its node is pointed at.
+    cut = (
+        "(b => [...document.querySelectorAll('#drawing text')].filter(t => (t.style.display = '',"
+        " (r => r.left < b.left || r.right > b.right || r.top < b.top || r.bottom > b.bottom)"
+        "(t.getBoundingClientRect()))).length)(document.getElementById('drawing').getBoundingClientRect())"
+    )
+    assert browser.run(cut) == 0
+
+    chosen = "[...document.querySelectorAll('.chosen')].map(g => g.getAttribute('aria-label'))"
+    name, dim = "document.getElementById('name').textContent", "document.querySelectorAll('.dim').length"
+    assert browser.run(f"[{chosen}.length, {dim}]") == [0, 0]
+    before = browser.run(name)
+    browser.click(".node:nth-of-type(5)")
+    # The mouse goes elsewhere, and what was clicked stays.
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert browser.run(paper) == "rgb(252, 252, 250)"
+    browser.click("#theme")
+    assert browser.run(paper) == "rgb(21, 23, 26)"
+    assert browser.run(name) != before
+    assert browser.run(f"{chosen}[0].startsWith({name})")
+    assert browser.run(f"{dim} > 0")
+    browser.click("#parts tr[data-node]:not([data-node='0'])")
+    assert browser.run(f"{chosen}.length") == 1
+    browser.click("#theme")
+    assert browser.run(paper) == "rgb(252, 252, 250)"
     assert browser.problems == []

@@ -8,13 +8,15 @@ import typer
 from musegnn.cli import show
 from musegnn.cli.answer import Answer
 from musegnn.cli.runs import Device, check_page, check_run, pick_device
+from musegnn.errors import InputError
 from musegnn.store import file_errors
 
 if TYPE_CHECKING:
-    from musegnn.explaining import Change
+    from musegnn.explaining import Explanation, Tension
     from musegnn.runs.explanation import Neighborhood
 
 DISAGREEING = 5
+TERMS = ("fidelity", "smoothness", "consensus")
 
 
 def explain(
@@ -25,9 +27,13 @@ def explain(
         list[str] | None,
         typer.Option(help="What if it had no edge to this node? May be repeated.", metavar="NODE"),
     ] = None,
+    like: Annotated[
+        str | None, typer.Option(help="What if it had the features of this node?", metavar="NODE")
+    ] = None,
     draw: Annotated[
         Path | None, typer.Option(help="Draw its neighborhood into this HTML file.", metavar="FILE")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a drawing that is there.")] = False,
     hops: Annotated[
         int | None, typer.Option(min=1, help="Take all neighbors up to this many hops, draw none.")
     ] = None,
@@ -40,46 +46,94 @@ def explain(
     `muse explain runs/debian curl --hops 1 --without libcurl4 --draw curl.html`.
     """
     check_run(run)
-    if draw is not None:
-        check_page(draw, "--draw")
+    _check_drawing(draw, overwrite)
+    from musegnn import explaining
     from musegnn.runs import load_run
 
     opened = load_run(run, graph=graph, device=pick_device(device))
     around = opened.around(node, hops=hops)
     found, tense = around.explain(), around.tension()
-    apart = [] if tense is None else tense.suspicious_edges(DISAGREEING, node=around.node)
-    change = around.what_if([(node, other) for other in without]) if without else None
+    record = found.to_json() | _energy(around, tense)
+    if without or like is not None:
+        record["what_if"] = _what_if(around, without or [], like)
     if draw is not None:
         with file_errors(draw):
-            draw.write_text(around.draw(), encoding="utf-8")
-    record: dict[str, Any] = found.to_json() | {"disagrees_with": apart}
-    if change is not None:
-        record["without"] = {"nodes": without, "logits": change.after.tolist()}
+            draw.write_text(explaining.draw(found, around.batch.sample, tense), encoding="utf-8")
 
     def tell() -> None:
         show.text(found.sentence())
         print(f"\n{found.table(top, show.columns())}\n")
-        bound = f"|Y - Y*| <= {found.error_bound:.3g} in its sample of {len(found.nodes):,} nodes"
-        show.line("error bound", bound)
-        if apart:
-            _tell_disagreement(around, apart)
-        if without and change is not None:
-            _tell_change(around, without, change)
+        _tell(found, record)
         if draw is not None:
             show.line("drawing", f"{draw} (open it in a browser)")
 
     return Answer(record, tell)
 
 
-def _tell_change(around: "Neighborhood", without: list[str], change: "Change") -> None:
-    predicted = change.predicted[0]
-    before, after = (around.class_name(number) for number in change.predicted)
-    gained = change.after[predicted] - change.before[predicted]
+def _check_drawing(draw: Path | None, overwrite: bool) -> None:
+    if draw is None:
+        if overwrite:
+            raise InputError("--overwrite belongs to --draw, which is not given. Leave it out.")
+        return
+    check_page(draw, "--draw")
+    if draw.exists() and not overwrite:
+        raise InputError(f"{draw} exists. Name another file with --draw, or replace it with --overwrite.")
+
+
+def _energy(around: "Neighborhood", tense: "Tension | None") -> dict[str, Any]:
+    """What the energy says of the node and its edges; nothing if it is not the paper's."""
+    if tense is None:
+        return {"anomaly": None, "energy": None, "disagrees_with": []}
+    said = tense.of_node(around.node)
+    edges = tense.suspicious_edges(DISAGREEING, node=around.node)
+    others = [(v if u == around.node else u, contrast) for u, v, contrast in edges]
+    return {
+        "anomaly": said["anomaly"],
+        "anomaly_rank": 1 + int((tense.anomaly > said["anomaly"]).sum()),
+        "contradiction": said["contradiction"],
+        "energy": {term: said[term] for term in TERMS},
+        "disagrees_with": [
+            {"node": other, "name": around.name(other), "contrast": contrast} for other, contrast in others
+        ],
+    }
+
+
+def _what_if(around: "Neighborhood", without: list[str], like: str | None) -> dict[str, Any]:
+    features_of: dict[int | str, Any] = {} if like is None else {around.node: around.features(like)}
+    change = around.what_if([(around.node, other) for other in without], features_of)
+    before, after = change.predicted
+    return {
+        "without": without,
+        "like": like,
+        "logits": change.after.tolist(),
+        "predicted": after,
+        "predicted_name": around.class_name(after),
+        "logit_change": float(change.after[before] - change.before[before]),
+    }
+
+
+def _tell(found: "Explanation", record: dict[str, Any]) -> None:
+    signed = {hop: " ".join(f"{one.percent:+.0f} %" for one in some) for hop, some in found.by_hop().items()}
+    show.line("by hop", ", ".join(f"{hop}: {told}" for hop, told in signed.items()))
+    bound = f"|Y - Y*| <= {found.error_bound:.3g} in its sample of {len(found.nodes):,} nodes"
+    show.line("error bound", bound)
+    if record["anomaly"] is not None:
+        terms = ", ".join(f"{term} {value:.3g}" for term, value in record["energy"].items())
+        rank = f"number {record['anomaly_rank']:,} of its sample"
+        show.line("anomaly", f"|Y - Z| = {record['anomaly']:.3g}, {rank}; its energy: {terms}")
+    if record["disagrees_with"]:
+        others = ", ".join(f"{one['name']} ({one['contrast']:.2f})" for one in record["disagrees_with"])
+        show.line("disagrees", f"most with {others}; 0: same direction of Y, 1: none in common")
+    if "what_if" in record:
+        _tell_change(record)
+
+
+def _tell_change(record: dict[str, Any]) -> None:
+    change, before = record["what_if"], record["predicted_name"]
+    after = change["predicted_name"]
+    changes = [f"without {', '.join(change['without'])}"] if change["without"] else []
+    changes += [] if change["like"] is None else [f"with the features of {change['like']}"]
     told = f"`{after}`, as before" if before == after else f"`{after}` in place of `{before}`"
-    show.line("what if", f"without {', '.join(without)} it is {told}; its logit moves by {gained:+.3g}")
-
-
-def _tell_disagreement(around: "Neighborhood", apart: list[tuple[int, int, float]]) -> None:
-    others = [(v if u == around.node else u, value) for u, v, value in apart]
-    told = ", ".join(f"{around.name(other)} ({value:.2f})" for other, value in others)
-    show.line("disagrees", f"most with {told}; 0: same direction of Y, 1: none in common")
+    show.line(
+        "what if", f"{' and '.join(changes)} it is {told}; its logit moves by {change['logit_change']:+.3g}"
+    )

@@ -25,10 +25,12 @@ def report(
     `muse train` has written it already; after an update, this writes it anew. Examples:
     `muse report runs/debian`, `muse report runs/debian runs/debian-2 --out both.html`.
     """
-    if out is not None:
-        check_page(out, "--out")
     for run in runs:
         check_run(run)
+    if len(runs) == 1:
+        _check_alone(runs[0], out, overwrite)
+    if out is not None:
+        check_page(out, "--out")
     from musegnn.reports.compare import write_comparison
     from musegnn.reports.page import write_report
 
@@ -37,11 +39,16 @@ def report(
         if page.exists() and not overwrite:
             raise InputError(f"{page} exists. Name another file with --out, or replace it with --overwrite.")
         write_comparison(runs, page)
-    elif out is None:
+    else:
         write_report(runs[0])
         page = runs[0] / "report.html"
-    else:
-        raise InputError(
-            f"--out belongs to a comparison; that of {runs[0]} lies in it, report.html. Leave --out out."
-        )
     return Answer({"report": str(page)}, lambda: show.line("report", f"{page} (open it in a browser)"))
+
+
+def _check_alone(run: Path, out: Path | None, overwrite: bool) -> None:
+    given = [option for option, is_given in (("--out", out), ("--overwrite", overwrite)) if is_given]
+    if given:
+        raise InputError(
+            f"{given[0]} belongs to a comparison; the page of {run} lies in it, report.html, and is always "
+            f"written anew. Leave {given[0]} out."
+        )

@@ -3,6 +3,7 @@
 from musegnn.explaining.contributions import Split as Split
 from musegnn.explaining.contributions import explain as explain
 from musegnn.explaining.contributions import split_embedding as split_embedding
+from musegnn.explaining.drawing import Drawing as Drawing
 from musegnn.explaining.drawing import draw as draw
 from musegnn.explaining.explanation import Explanation as Explanation
 from musegnn.explaining.explanation import Part as Part

@@ -148,7 +148,7 @@ class _Steps:
         Z = base_predictions(model, sample, features).requires_grad_()
         mu = None if mu is None else mu.detach().to(Z).requires_grad_()
         self._inputs = [Z] if mu is None else [Z, mu]
-        K, given = model.steps, (sample, model.energy)
+        self._energy, K, given = model.energy, model.steps, (sample, model.energy)
         if model.energy.acceleration == "none":
             before = unfold(Z, *given, max(K - 1, 0), model.alpha, mu, seen=seen)
             Y = unfold(Z, *given, min(K, 1), model.alpha, mu, init=before, seen=seen)
@@ -182,7 +182,8 @@ class _Steps:
 
     def _times_input(self, G: Float[Tensor, " dim"]) -> list[Rows]:
         """Derivatives of <G, Y_v> times Z, and times mu."""
-        slopes = torch.autograd.grad(self._Y_v, self._inputs, G, retain_graph=True)
+        with self._energy.linearized():
+            slopes = torch.autograd.grad(self._Y_v, self._inputs, G, retain_graph=True)
         return [slope * part.detach() for slope, part in zip(slopes, self._inputs, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""A neighborhood as one HTML file: who speaks for the class, who against, and where edges are under tension.
+"""A neighborhood as one HTML file: who speaks for the class, who against, and which edges join opposites.
 
 Self-contained: a drawing in SVG with a little JavaScript of our own (`drawing.html`), nothing from a network.
 """
@@ -19,8 +19,8 @@ _FIRST_RING, _NEXT_RINGS = 190.0, 130.0
 """Radius of the first hop, and what each further one adds."""
 _LARGEST = 26.0
 """Radius of the node with the largest share."""
-_TENSE = 10
-"""Edges that stand out."""
+_STANDING_OUT = 10
+"""Edges that have a color: those of the highest contrast."""
 
 
 class Drawing(str):
@@ -38,7 +38,8 @@ def draw(
     """The nodes with the largest shares around the one in the middle, as a page of HTML.
 
     The area of a node is its share of the margin, base prediction and mean together, its color the sign. The
-    width of an edge is its tension, if that is known. Nodes on the way to a drawn one are drawn, too.
+    width of an edge is its contrast, 1 - cos(Y_u, Y_v), if that is known. Nodes on the way to a drawn one are
+    drawn, too.
     """
     tree = _tree(explanation, sample, top)
     rows = list(tree)
@@ -135,35 +136,32 @@ def _edges(sample: Sample, tension: Tension | None, rows: list[int]) -> list[dic
     edges = sample.edge_index() if tension is None else tension.edges
     values = np.zeros(edges.shape[1]) if tension is None else tension.contrast
     drawn = np.flatnonzero((place[edges] >= 0).all(axis=0) & (edges[0] < edges[1]))
-    # The tensest last: on top of the others, and they alone have a color.
+    # The highest last: on top of the others, and they alone have a color.
     drawn = drawn[np.argsort(values[drawn], kind="stable")]
     largest = values[drawn].max(initial=0.0) or 1.0
     return [
         {
             "u": int(place[edges[0, i]]),
             "v": int(place[edges[1, i]]),
-            "tension": None if tension is None else float(values[i]),
+            "contrast": None if tension is None else float(values[i]),
             "weight": round(float(values[i] / largest), 3),
-            "is_tense": tension is not None and rank <= _TENSE,
+            "stands_out": tension is not None and rank <= _STANDING_OUT,
         }
         for rank, i in zip(range(len(drawn), 0, -1), drawn, strict=True)
     ]
 
 
 def _parts(explanation: Explanation, rows: list[int], top: int = 12) -> list[dict[str, Any]]:
-    """The largest summands, each with its place in the drawing, and the others as one."""
+    """The largest summands, each with its place in the drawing; the others for and against as one each."""
     place = {int(explanation.nodes[row]): i for i, row in enumerate(rows)}
-    parts, others = explanation.parts[:top], explanation.parts[top:]
-    told = [
+    told: list[dict[str, Any]] = [
         {
             "label": explanation.label(part),
             "share": part.share,
             "percent": part.percent,
             "node": None if part.node is None else place.get(part.node),
         }
-        for part in parts
+        for part in explanation.parts[:top]
     ]
-    if others:
-        sums = {"share": sum(part.share for part in others), "percent": sum(part.percent for part in others)}
-        told.append({"label": f"{len(others):,} others", "node": None, **sums})
-    return told
+    others = explanation.others(top)
+    return told + [{"label": label, "node": None, **rest._asdict()} for label, rest in others]

@@ -1,6 +1,6 @@
 """An explanation: the shares of a node's logits, and how they are told."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -25,6 +25,17 @@ class Part(NamedTuple):
     share: float
     percent: float = 0.0
     """Of the sum of all absolute values, with the sign of the share."""
+
+
+class Sum(NamedTuple):
+    """Several summands of one sign, as one."""
+
+    num_parts: int
+    share: float
+    percent: float
+
+    def __str__(self) -> str:
+        return f"{self.num_parts:,} other{'s' * (self.num_parts > 1)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,19 +104,35 @@ class Explanation:
 
         Without a share s, p becomes p' ~ p exp(-s), and KL(p | p') = Var_p(s) / 2 up to the third order.
         """
-        p = np.exp(self.logits - self.logits.max())
-        p /= p.sum()
-        centered = self.shares - (self.shares @ p)[:, None]
+        p, centered = self._centered()
         spread: np.ndarray = np.sqrt(np.square(centered) @ p)
         return spread
 
-    def by_hop(self) -> dict[int, float]:
-        """Percent of the margin that comes from each distance, base predictions and means together."""
-        found: dict[int, float] = {}
-        for part in self.parts:
-            if part.hop is not None:
-                found[part.hop] = found.get(part.hop, 0.0) + part.percent
-        return dict(sorted(found.items()))
+    @property
+    def support(self) -> Float64[np.ndarray, " nodes"]:
+        """How much each node's base prediction is for the class, over all others: its share of log p.
+
+        d log p_c = s_c - sum_i p_i s_i, for a change s of the logits.
+        """
+        _, centered = self._centered()
+        return centered[:, self.predicted]
+
+    def _centered(self) -> tuple[PerClass, NodesPerClass]:
+        """p, and the shares less their mean under p."""
+        p = np.exp(self.logits - self.logits.max())
+        p /= p.sum()
+        return p, self.shares - (self.shares @ p)[:, None]
+
+    def by_hop(self) -> dict[int, list[Sum]]:
+        """What comes from each distance, base predictions and means together."""
+        hops = sorted({part.hop for part in self.parts if part.hop is not None})
+        return {hop: _sums(part for part in self.parts if part.hop == hop) for hop in hops}
+
+    def others(self, top: int) -> list[tuple[str, Sum]]:
+        """What is left beside the largest parts: what is for the class, and what is against it."""
+        return [
+            (f"{rest} {'against' if rest.share < 0 else 'for'} it", rest) for rest in _sums(self.parts[top:])
+        ]
 
     def label(self, part: Part) -> str:
         """What a person calls it."""
@@ -119,9 +146,7 @@ class Explanation:
         """curl is `web` (margin 2 over `net`). Of all that is for it, and against it (-): 31 % own, ..."""
         over = "" if self.runner_up is None else f" over `{self.class_name(self.runner_up)}`"
         said = [f"{part.percent:.0f} % {self.label(part)}" for part in self.parts[:top]]
-        others = self.parts[top:]
-        if others:
-            said.append(f"{sum(part.percent for part in others):.0f} % from {_others(len(others))}")
+        said += [f"{rest.percent:.0f} % from {rest}" for _, rest in self.others(top)]
         name, class_name = self.node_name(self.node), self.class_name(self.predicted)
         head = f"{name} is `{class_name}` (margin {self.margin:.2g}{over})"
         return f"{head}. Of all that is for it, and against it (-): {', '.join(said)}."
@@ -131,11 +156,8 @@ class Explanation:
 
         In so many columns, a long name has a line of its own.
         """
-        others = self.parts[top:]
         rows = [(self.label(part), _hop(part.hop), part.share, part.percent) for part in self.parts[:top]]
-        if others:
-            sums = sum(part.share for part in others), sum(part.percent for part in others)
-            rows.append((_others(len(others)), "", *sums))
+        rows += [(label, "", rest.share, rest.percent) for label, rest in self.others(top)]
         widest = max(len(label) for label, *_ in rows)
         width = max(len("sum = margin"), min(widest, (columns or 1000) - len(_NUMBERS)))
         lines = [f"{'share of':<{width}}{_NUMBERS}".rstrip()]
@@ -165,6 +187,9 @@ class Explanation:
             "error_bound": self.error_bound if np.isfinite(self.error_bound) else None,
             "sentence": self.sentence(),
             "parts": [part._asdict() | {"label": self.label(part)} for part in self.parts],
+            "by_hop": [
+                {"hop": hop, **rest._asdict()} for hop, sums in self.by_hop().items() for rest in sums
+            ],
             "nodes": [
                 {
                     "node": int(self.nodes[i]),
@@ -184,5 +209,13 @@ def _hop(hop: int | None) -> str:
     return "" if hop is None else str(hop)
 
 
-def _others(count: int) -> str:
-    return "one other" if count == 1 else f"{count:,} others"
+def _sums(parts: Iterable[Part]) -> list[Sum]:
+    """Of what is for the class, and of what is against it; neither hides the other."""
+    found: tuple[list[Part], list[Part]] = [], []
+    for part in parts:
+        found[part.share < 0].append(part)
+    return [
+        Sum(len(some), sum(part.share for part in some), sum(part.percent for part in some))
+        for some in found
+        if some
+    ]

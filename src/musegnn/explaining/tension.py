@@ -64,6 +64,17 @@ class Tension:
         scores: np.ndarray = np.sqrt(self.fidelity)
         return scores
 
+    def of_node(self, node: int) -> dict[str, float]:
+        """The terms of one node, by its id, that of smoothness over all its edges; and both its scores."""
+        (row,) = np.flatnonzero(self.nodes == node)
+        return {
+            "fidelity": float(self.fidelity[row]),
+            "smoothness": float(self.smoothness[(self.edges == row).any(axis=0)].sum()),
+            "consensus": float(self.consensus[row]),
+            "anomaly": float(self.anomaly[row]),
+            "contradiction": float(self.contradiction[row]),
+        }
+
     def suspicious_edges(self, top: int = 10, *, node: int | None = None) -> list[Disagreement]:
         """The edges with the highest contrast; of one node, if given: the neighbors it disagrees with.
 

@@ -1,6 +1,8 @@
 """Why a run says what it says of a node, and what it would say if the graph were another."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -9,8 +11,9 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from musegnn.errors import InputError
-from musegnn.explaining import Change, Explanation, Tension, draw, explain, tension, what_if
+from musegnn.explaining import Change, Drawing, Explanation, Tension, draw, explain, tension, what_if
 from musegnn.graph import Graph
+from musegnn.graph.names import Names
 from musegnn.inference.nodes import read_nodes
 from musegnn.models import MuseGNN
 from musegnn.runs.prediction import Predictor
@@ -70,8 +73,8 @@ class Neighborhood(NamedTuple):
             self.model, self.batch.sample, self.batch.features, self.asked.mu, seen=self.asked.seen
         )
 
-    def draw(self) -> str:
-        """A page of HTML."""
+    def draw(self) -> Drawing:
+        """A page of HTML, which a notebook shows."""
         return draw(self.explain(), self.batch.sample, self.tension())
 
     def what_if(
@@ -79,14 +82,22 @@ class Neighborhood(NamedTuple):
         without: Sequence[tuple[Node, Node]] = (),
         features_of: Mapping[Node, ArrayLike] | None = None,
     ) -> Change:
-        """Its logits as they are, and without some edges or with other features; M stays as it is."""
+        """Its logits as they are, and without some edges or with other features; M stays as it is.
+
+        With those of another node: `features_of={"curl": around.features("wget")}`.
+        """
         pairs = [self._edge(u, v) for u, v in without]
         rows: dict[int, Float[torch.Tensor, " in_dim"]] = {
-            self._inside(node): torch.as_tensor(np.asarray(row, dtype=np.float32))
+            self._inside(node): torch.from_numpy(np.array(row, dtype=np.float32))
             for node, row in (features_of or {}).items()
         }
         given = self.model, self.batch.sample, self.batch.features, self.asked.mu
         return what_if(*given, seen=self.asked.seen, node=self.node, without=pairs, features_of=rows)
+
+    def features(self, node: Node) -> Float[np.ndarray, " in_dim"]:
+        """Those of any node of the graph."""
+        assert self.graph.features is not None
+        return np.asarray(self.graph.features[find_node(node, self.graph)], dtype=np.float32)
 
     def _edge(self, u: Node, v: Node) -> tuple[int, int]:
         first, second = find_node(u, self.graph), find_node(v, self.graph)
@@ -116,8 +127,34 @@ class Neighborhood(NamedTuple):
 
 
 def find_node(node: Node, graph: Graph) -> int:
-    """The id of one node."""
-    found = read_nodes(node if isinstance(node, str) else f"id:{node}", graph)
-    if len(found) != 1:
-        raise InputError(f"{node} is not one node, but {len(found):,}. Pass an id or a name.")
-    return int(found[0])
+    """The id of one node; `id:17` and `name:17` say which of them a number is."""
+    text = str(node)
+    kinds = ("id:", "name:") if isinstance(node, str) else ("id:",)
+    specs = [text] if text.startswith(kinds) else [kind + text for kind in kinds]
+    found: set[int] = set()
+    for spec in specs:
+        with suppress(InputError):
+            found.add(int(read_nodes(spec, graph)[0]))
+    if len(found) == 1:
+        return found.pop()
+    if found:
+        raise InputError(
+            f"{text} is the id of one node and the name of another. Pass id:{text} or name:{text}."
+        )
+    last = graph.num_nodes - 1
+    if graph.node_names is None:
+        raise InputError(
+            f"{text[:60]!r} is no node of {graph.name}: its nodes have no names. Pass 0 to {last}."
+        )
+    near = _nearest(text.removeprefix("name:"), graph.node_names)
+    raise InputError(
+        f"No node of {graph.name} is called {text[:60]!r}.{near} Pass a name, or an id from 0 to {last}."
+    )
+
+
+def _nearest(text: str, names: Names) -> str:
+    """' Did you mean ...?', of a bounded number of names that are about as long; or nothing."""
+    lengths = np.diff(names.offsets[: 1 << 20]) - 1
+    about = np.flatnonzero(np.abs(lengths - len(text)) <= 2)[:20_000]
+    near = get_close_matches(text[:60], [names[int(i)] for i in about], n=1, cutoff=0.5)
+    return f" Did you mean {near[0]}?" if near else ""
