@@ -74,6 +74,28 @@ def test_a_run_without_progress_stops_and_keeps_the_best(store, tmp_path, script
     assert run.evaluate() == two.evaluate()
 
 
+@pytest.mark.parametrize("home", ["memory", "disk"])
+def test_a_stop_during_validation_loses_no_step(home, store, tmp_path, monkeypatch):
+    how = {"epochs": 3, "means_home": home}
+    start(store, tmp_path / "whole", model=small_runs.model(0.5), **how)
+    end_epoch, ends = loop.Trainer._end_epoch, []
+
+    def stopped(self):
+        ends.append(1)
+        self.stop.is_asked = len(ends) == 2
+        end_epoch(self)
+
+    monkeypatch.setattr(loop.Trainer, "_end_epoch", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        start(store, tmp_path / "cut", model=small_runs.model(0.5), **how)
+    monkeypatch.undo()
+    saved = checkpoint.load(tmp_path / "cut" / "checkpoint", "state").facts["position"]
+    assert (saved["epoch"], saved["step"]) == (1, 2 * len(store["train"]))
+    start(store, tmp_path / "cut", model=small_runs.model(0.5), resume=True, **how)
+    outcomes = [small_runs.outcome(tmp_path / name) for name in ("cut", "whole")]
+    assert small_runs.differences(*outcomes) == []
+
+
 def test_patience_zero_never_stops(store, tmp_path, scripted):
     scripted([0.9, 0.1, 0.1])
     run = start(store, tmp_path / "run", epochs=3)

@@ -299,16 +299,22 @@ class Trainer:
         found = None
         is_last = position.epoch + 1 == settings.epochs
         if self.valid is not None and (is_last or (position.epoch + 1) % settings.evaluate_every == 0):
-            found = evaluate(
-                state.model,
-                state.means,
-                self.valid,
-                self.config,
-                bounds=0,
-                loss=self.loss,
-                update=settings.update_means,
-                is_stopped=lambda: self.stop.is_asked,
-            )
+            try:
+                found = evaluate(
+                    state.model,
+                    state.means,
+                    self.valid,
+                    self.config,
+                    bounds=0,
+                    loss=self.loss,
+                    update=settings.update_means,
+                    is_stopped=lambda: self.stop.is_asked,
+                )
+            except KeyboardInterrupt:
+                # Nothing has changed since the last step, unless M has; all ranks are here.
+                if not settings.update_means:
+                    self.save()
+                raise
             # Of epochs that do equally well, as they often do on few nodes, the one with the least loss.
             reached = [found.metrics.get(settings.metric, -math.inf), -found.loss]
             if math.isfinite(reached[0]) and (position.best is None or reached > position.best):
