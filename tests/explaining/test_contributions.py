@@ -196,7 +196,7 @@ def test_a_single_logit_is_its_own_margin():
     found = explain(*case.given, seen=case.seen)
     assert found.runner_up is None
     assert found.margin == pytest.approx(found.logits[0])
-    assert found.sentence().startswith(f"{found.node} is `0` (margin ")
+    assert found.sentence().startswith(f"{found.node} is predicted `0` (margin ")
     assert " over " not in found.sentence()
 
 

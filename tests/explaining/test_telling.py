@@ -33,21 +33,21 @@ def small(**changes) -> Explanation:
 
 def test_a_sentence():
     assert small().sentence(3) == (
-        "curl is `web` (margin 2 over `net`). Of all that is for it, and against it (-): "
-        "38 % own features, 25 % libcurl4, -12 % own mean, 12 % from 1 other, -12 % from 1 other."
+        "curl is predicted `web` (margin 2 over `net`). Of all that is for it, and against it (-): "
+        "38 % own features, 25 % libcurl4, -12 % own mean, 12 % from 1 other share, -12 % from 1 other share."
     )
-    assert small().sentence(4).endswith("12 % mean of libcurl4, -12 % from 1 other.")
+    assert small().sentence(4).endswith("12 % mean of libcurl4, -12 % from 1 other share.")
     assert small().sentence(9).endswith("12 % mean of libcurl4, -12 % bias.")
 
 
 def test_a_table_that_adds_up():
     assert small().table(2).splitlines() == [
-        "share of             hop    margin  percent",
-        "own features           0    +1.500   +37.5 %",
-        "libcurl4               1    +1.000   +25.0 %",
-        "1 other for it              +0.500   +12.5 %",
-        "2 others against it         -1.000   -25.0 %",
-        "sum = margin                +2.000",
+        "share of                   hop    margin  percent",
+        "own features                 0    +1.500   +37.5 %",
+        "libcurl4                     1    +1.000   +25.0 %",
+        "1 other share for it              +0.500   +12.5 %",
+        "2 other shares against it         -1.000   -25.0 %",
+        "sum = margin                      +2.000",
     ]
 
 
@@ -73,8 +73,8 @@ def test_what_is_for_the_class_never_hides_what_is_against_it():
     assert hops == {0: [(1, 1.5, 37.5), (1, -0.5, -12.5)], 1: [(2, 1.5, 37.5)]}
     many = small(shares=np.array([[0.0, 1.5, 7.0], [0.0, 4.0, 0.0], [0.0, -4.0, 0.0]]))
     assert [(label, rest.share) for label, rest in many.others(0)] == [
-        ("3 others for it", 6.0),
-        ("3 others against it", -5.0),
+        ("3 other shares for it", 6.0),
+        ("3 other shares against it", -5.0),
     ]
     assert many.others(6) == []
 

@@ -28,7 +28,7 @@ def test_shares_add_up_to_what_is_predicted(run, hops):
         exp = np.exp(logits - logits.max())
         np.testing.assert_allclose(exp / exp.sum(), predicted.probabilities[0], rtol=1e-3, atol=1e-5)
         assert found.class_name(found.predicted) == ["red", "green", "blue"][predicted.classes[0]]
-        assert found.sentence().startswith(f"node {node} is `")
+        assert found.sentence().startswith(f"node {node} is predicted `")
         np.testing.assert_array_equal(run.explain(node, hops=hops).shares, found.shares)
 
 
@@ -74,7 +74,13 @@ def test_the_command_prints_draws_and_speaks_json(run, tmp_path, capsys):
     page = tmp_path / "n3.html"
     assert main(["explain", folder, "node 3", "--hops", "1", "--without", neighbor, "--draw", str(page)]) == 0
     out = capsys.readouterr().out
-    for text in ("node 3 is `", "sum = margin", "error bound", "disagrees", f"without {neighbor} it is `"):
+    for text in (
+        "node 3 is predicted `",
+        "sum = margin",
+        "error bound",
+        "disagrees",
+        f"without {neighbor} it is `",
+    ):
         assert text in out
     assert "<svg" in page.read_text()
     assert main(["explain", folder, "node 3", "--json", "--without", neighbor, "--hops", "1"]) == 0

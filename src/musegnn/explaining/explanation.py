@@ -35,7 +35,7 @@ class Sum(NamedTuple):
     percent: float
 
     def __str__(self) -> str:
-        return f"{self.num_parts:,} other{'s' * (self.num_parts > 1)}"
+        return f"{self.num_parts:,} other share{'s' * (self.num_parts > 1)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,12 +143,12 @@ class Explanation:
         return ("mean of " if part.kind == "mean" else "") + self.node_name(part.node)
 
     def sentence(self, top: int = 4) -> str:
-        """curl is `web` (margin 2 over `net`). Of all that is for it, and against it (-): 31 % own, ..."""
+        """curl is predicted `web` (margin 2 over `net`). Of all for it, and against it (-): 31 % own, ..."""
         over = "" if self.runner_up is None else f" over `{self.class_name(self.runner_up)}`"
         said = [f"{part.percent:.0f} % {self.label(part)}" for part in self.parts[:top]]
         said += [f"{rest.percent:.0f} % from {rest}" for _, rest in self.others(top)]
         name, class_name = self.node_name(self.node), self.class_name(self.predicted)
-        head = f"{name} is `{class_name}` (margin {self.margin:.2g}{over})"
+        head = f"{name} is predicted `{class_name}` (margin {self.margin:.2g}{over})"
         return f"{head}. Of all that is for it, and against it (-): {', '.join(said)}."
 
     def table(self, top: int = 10, columns: int | None = None) -> str:

@@ -170,7 +170,12 @@ def energy(run: RunFiles) -> Section | None:
     content.append(charts.energies(terms, note))
     if steps["error_bounds"]:
         final = words.percent(steps["error_bounds"][-1])
-        note = f"Proven: after the last step, Y is at most {final} of its size away from the exact minimizer."
+        where = "exact minimizer"
+        if run.config.energy.kind == "robust":
+            where = "minimizer of the quadratic that the last step was taken on; the energy is not convex"
+        note = f"Proven: after the last step, Y is at most {final} of its size away from the {where}."
+        if steps["error_bounds"][-1] > 1:
+            note += " That is more than all of it: take more steps, or a smaller lambda."
         content.append(charts.bounds_by_step({"error bound": steps["error_bounds"]}, note))
     if bounds:
         note = f"The largest of {bounds['samples']:,} samples is {words.percent(bounds['sorted'][-1])}."

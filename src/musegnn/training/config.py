@@ -330,7 +330,7 @@ def _unknown(name: str, known: list[str]) -> str:
     if owners := [sampler for sampler in SAMPLERS if name in _sampler_settings(sampler)]:
         whose = " or ".join(owners)
         return f"{name!r} is a setting of the sampler {whose}, not of this one. Set sampler={owners[0]}, too."
-    near = _near(name, known)
+    near = _near(name.rpartition(".")[2], known)
     hint = f"Did you mean {near!r}?" if near else f"There are {', '.join(known)}."
     return f"there is no setting {name!r}. {hint}"
 
