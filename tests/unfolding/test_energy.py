@@ -495,7 +495,7 @@ def test_means_of_another_shape():
 def test_the_settings_are_shown():
     assert repr(Energy(4.0, 0.5, "combinatorial", GroupNorm(0.2), precondition="jacobi")) == (
         "Energy(lambda_=4, gamma=0.5, laplacian='combinatorial', prox=GroupNorm(weight=0.2), "
-        "precondition='jacobi')"
+        "precondition='jacobi', acceleration='none')"
     )
 
 
