@@ -11,7 +11,13 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = {
-    "explain_a_prediction": ["63436", "% of the test nodes", "stockfish is predicted `", "without ", "<iframe"],
+    "explain_a_prediction": [
+        "63436",
+        "% of the test nodes",
+        "stockfish is predicted `",
+        "without ",
+        "<iframe",
+    ],
     "your_own_pyg_dataset": ["num_nodes=2000", "no-edges  ", "error bound:", "'report.html'"],
 }
 """With what they must say."""
