@@ -1,7 +1,8 @@
 """What an energy must offer: the loop, the trainer and the explainer ask for nothing else."""
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
 
 import scipy.sparse
@@ -120,6 +121,17 @@ class AbstractProblem(ABC):
         )
         bound: Tensor = (Y - stepped).norm() + (V.norm() + rounded.norm()) / self.tau
         return bound
+
+
+@contextmanager
+def switched_on(energy: "AbstractEnergy", flag: str) -> Iterator[None]:
+    """Inside, a flag of the energy is true."""
+    before = getattr(energy, flag)
+    setattr(energy, flag, True)
+    try:
+        yield
+    finally:
+        setattr(energy, flag, before)
 
 
 class AbstractEnergy(nn.Module, ABC):

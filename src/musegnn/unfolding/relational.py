@@ -1,8 +1,7 @@
 """Energies for graphs whose neighbors differ: a learned matrix for each relation, convex in Y for any."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cached_property
 from math import expm1, log
 from typing import Any, Literal
@@ -16,7 +15,14 @@ from musegnn.errors import InputError
 from musegnn.graph.relation import MAX_RELATIONS
 from musegnn.sampling.record import Laplacian, Sample
 from musegnn.unfolding.acceleration import check_acceleration
-from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Acceleration, Alpha, Seen
+from musegnn.unfolding.contract import (
+    AbstractEnergy,
+    AbstractProblem,
+    Acceleration,
+    Alpha,
+    Seen,
+    switched_on,
+)
 from musegnn.unfolding.mixing import Mixing
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar, penalty_of
 from musegnn.unfolding.propagate import Weights, weighed
@@ -95,14 +101,9 @@ class TypedEnergy(AbstractEnergy):
         self.per_channel, channels = per_channel, dim if per_channel else 1
         self.raw_lambda = nn.Parameter(torch.full((count, channels), lambda_ + log(-expm1(-lambda_))))
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> AbstractContextManager[object]:
         """The norms of H_r are not computed anew."""
-        before, self._is_held = self._is_held, True
-        try:
-            yield
-        finally:
-            self._is_held = before
+        return switched_on(self, "_is_held")
 
     @property
     def lambdas(self) -> Float[Tensor, "terms channels"]:

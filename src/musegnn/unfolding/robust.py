@@ -1,7 +1,7 @@
 """An energy that does not trust every edge (after TWIRLS): large disagreements count for less."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple
 
 import torch
@@ -10,7 +10,14 @@ from torch import Tensor
 
 from musegnn.errors import InputError
 from musegnn.sampling.record import Laplacian, Sample
-from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen, Subgraph
+from musegnn.unfolding.contract import (
+    AbstractEnergy,
+    AbstractProblem,
+    Alpha,
+    Seen,
+    Subgraph,
+    switched_on,
+)
 from musegnn.unfolding.energy import Energy, Smoothness
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar
 from musegnn.unfolding.resident import degree_of
@@ -80,14 +87,9 @@ class Robust(AbstractEnergy):
         """The energy on a sample."""
         return RobustProblem(self, self.smooth.on(sample, mu, seen, like=like, alpha=alpha))
 
-    @contextmanager
-    def linearized(self) -> Iterator[None]:
+    def linearized(self) -> AbstractContextManager[object]:
         """The weights of each step are constants."""
-        before, self._is_frozen = self._is_frozen, True
-        try:
-            yield
-        finally:
-            self._is_frozen = before
+        return switched_on(self, "_is_frozen")
 
     @torch.no_grad()
     def trust(self, Y: Rows, sample: Subgraph) -> Entries:
