@@ -87,8 +87,8 @@ def test_codes_of_repeats_are_joined_by_or(implementation):
 def test_the_kernels_write_all_of_their_memory(poisoned, kernel):
     keys, codes = random_entries([1, 0, 49, 60, 3], 30)
     # Kernels that these call must be compiled before: Numba does not know the poisoned np.
-    for given in (None, codes):
-        numba.merge_entries(keys.copy(), given if given is None else given.copy(), 0, 5)
+    numba.merge_entries(keys.copy(), None, 0, 5)
+    numba.merge_entries(keys.copy(), codes.copy(), 0, 5)
     poisoned(numba)
 
     def merge_entries(keys, codes, first_row, num_rows):
