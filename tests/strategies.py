@@ -106,7 +106,7 @@ def seed_lists(draw: st.DrawFn, num_nodes: int) -> np.ndarray:
 
 @st.composite
 def parts(draw: st.DrawFn, num_nodes: int) -> dict[str, Any]:
-    """Features, labels, a split and names for `Graph.from_edges`, each there or not."""
+    """Features, labels, a split, names and types for `Graph.from_edges`, each there or not."""
     result: dict[str, Any] = {}
     if draw(st.booleans()):
         dtype = np.dtype(draw(st.sampled_from(["f2", "f4", "f8", "i8", "u1", ">f4"])))
@@ -123,4 +123,10 @@ def parts(draw: st.DrawFn, num_nodes: int) -> dict[str, Any]:
     if draw(st.booleans()):
         text = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=5)
         result["node_names"] = draw(st.lists(text, min_size=num_nodes, max_size=num_nodes))
+    if draw(st.booleans()):
+        dtype = np.dtype(draw(st.sampled_from(["u1", "i2", "i8", ">u4"])))
+        largest = draw(st.sampled_from([0, 2, 254]))
+        result["node_type"] = draw(hnp.arrays(dtype, num_nodes, elements=st.integers(0, largest)))
+        if draw(st.booleans()):
+            result["node_type_names"] = [f"kind {t}" for t in range(largest + 1)]
     return result

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from musegnn import Graph
 from musegnn.datasets import mag240m, neighbor_means
 from musegnn.errors import InputError
 from musegnn.graph.relation import has_relation
@@ -85,6 +86,22 @@ def test_a_relation_keeps_its_edges_and_their_direction(tmp_path):
         assert set(zip(graph.indices[backward].tolist(), rows[backward].tolist(), strict=True)) == expected
 
 
+def test_a_node_has_the_type_of_its_kind(tmp_path):
+    layouts.write_mag240m(tmp_path)
+    graph = layouts.built_both_ways(mag240m.read(tmp_path), tmp_path / "out")
+    kinds = ["author"] * len(AUTHORS) + ["institution"] * len(INSTITUTIONS) + ["paper"] * len(PAPERS)
+    assert graph.node_type_names == ("author", "institution", "paper")
+    assert [graph.node_type_names[t] for t in graph.node_type] == kinds
+    stored = Graph.open(tmp_path / "out")
+    assert isinstance(stored.node_type, np.memmap)
+    # Ends of a relation have the types that the relation joins.
+    rows = np.repeat(np.arange(stored.num_nodes), np.diff(stored.indptr))
+    for number, ends in enumerate(mag240m.RELATIONS.values()):
+        forward = has_relation(stored.relation, number)
+        for nodes, kind in zip((rows, stored.indices), ends, strict=True):
+            assert {kinds[node] for node in nodes[forward]} == {kind}
+
+
 def test_only_papers_have_labels_and_the_split_is_by_year(tmp_path):
     arrays = layouts.write_mag240m(tmp_path)
     graph = layouts.built_both_ways(mag240m.read(tmp_path), tmp_path / "out")
@@ -159,6 +176,8 @@ def test_a_graph_without_institutions_is_a_graph(tmp_path):
     num_authors = arrays["writes"][0].max() + 1
     assert graph.num_nodes == num_authors + 30
     np.testing.assert_array_equal(graph.features[num_authors:], arrays["features"])
+    assert graph.node_type_names == ("author", "institution", "paper")
+    np.testing.assert_array_equal(np.bincount(graph.node_type), [num_authors, 0, 30])
 
 
 @pytest.mark.parametrize("paper", [0, 29])

@@ -28,6 +28,7 @@ def pristine(tmp_path_factory):
         labels=rng.integers(-1, 5, 100),
         split=rng.integers(-1, 3, 100),
         relation=rng.integers(0, 5, 400),
+        node_type=rng.integers(0, 3, 100),
         class_names=["a", "b", "c", "d", "é"],
         node_names=[f"node {i}" for i in range(100)],
     ).save(folder)
@@ -175,6 +176,12 @@ def test_an_unharmed_store_is_accepted(pristine, damaged):
 def test_each_kind_of_corruption_is_one(pristine, damaged, corruption):
     """Of the largest file, so that nothing is unchanged by luck."""
     corruption(np.random.default_rng(0), damaged, damaged / "features.bin")
+    assert is_refused(damaged, pristine)
+
+
+@pytest.mark.parametrize("corruption", [flip_a_bit, cut_off, extend, delete], ids=lambda one: one.__name__)
+def test_damaged_types_are_found(pristine, damaged, corruption):
+    corruption(np.random.default_rng(0), damaged, damaged / "node_type.bin")
     assert is_refused(damaged, pristine)
 
 

@@ -206,6 +206,38 @@ def test_names_of_relations_that_do_not_fit(relation, names, message):
     refuse_edges(message, relation=relation, relation_names=names)
 
 
+@pytest.mark.parametrize(
+    ("types", "names", "message"),
+    [
+        (
+            [0, 1],
+            None,
+            r"node_type must be one integer per node (3), got shape (2,) of int64. Number the types",
+        ),
+        ([0, 1, 2, 3], None, r"node_type must be one integer per node (3), got shape (4,) of int64."),
+        ([[0, 1, 2]], None, r"node_type must be one integer per node (3), got shape (1, 3) of int64."),
+        ([0.0, 1.0, 2.0], None, r"node_type must be one integer per node (3), got shape (3,) of float64."),
+        (["a", "b", "c"], None, r"node_type must be one integer per node (3), got shape (3,) of <U1."),
+        ([True, False, True], None, r"node_type must be one integer per node (3), got shape (3,) of bool."),
+        ([[0], [1, 2], [0]], None, r"node_type cannot be read as an array (.*)."),
+        ([0, 1, 255], None, r"node_type[2] is 255; it must lie in [0, 254]. Number the types from 0"),
+        (np.array([0, 255, 1], dtype=np.uint8), None, r"node_type[1] is 255; it must lie in [0, 254]."),
+        ([0, -1, 2], None, r"node_type[1] is -1; it must lie in [0, 254]."),
+        ([0, 2**40, 2], None, r"node_type[1] is 1099511627776; it must lie in [0, 254]."),
+        ([0, 1, 2], ["a", "b"], r"node_type[2] is 2; it must lie in [0, 1]. .* name each."),
+        ([0, 0, 0], [], r"node_type_names has 0 names; between 1 and 255 are allowed. Merge some types."),
+        ([0, 0, 0], ["a"] * 256, r"node_type_names has 256 names; between 1 and 255 are allowed."),
+        ([0, 1, 0], ["a", "a"], r"node_type_names has 'a' twice. Give each type a name of its own."),
+        (None, ["a"], r"node_type_names is given without node_type. Pass the type of each node, too."),
+    ],
+)
+def test_types_that_cannot_be(monkeypatch, types, names, message):
+    """In one block of nodes, and in blocks of two."""
+    refuse_edges(message, num_nodes=3, node_type=types, node_type_names=names)
+    monkeypatch.setattr(checks, "_BLOCK_ROWS", 2)
+    refuse_edges(message, num_nodes=3, node_type=types, node_type_names=names)
+
+
 def test_a_source_with_no_names_of_relations():
     refuse_source(
         r"relation_names has 0 names; between 1 and 16 are allowed.", num_nodes=2, relation_names=[]
@@ -459,6 +491,9 @@ wrong = [
     ({"relation": "a"}, "relation must be one integer per edge"),
     ({"relation": {}}, "relation must be one integer per edge"),
     ({"relation": [0, 1], "relation_names": ["a", 2]}, r"relation_names\\[1\\] is 2"),
+    ({"node_type": object()}, "node_type must have one row for each node"),
+    ({"node_type": {}, "num_nodes": 3}, "node_type must be one integer per node"),
+    ({"node_type": [0, 0, 1], "node_type_names": ["a", 2]}, r"node_type_names\\[1\\] is 2"),
     ({"edge_index": None}, "edge_index must have shape"),
     ({"edge_index": "text"}, "edge_index must have shape"),
     ({"edge_index": {}}, "edge_index must have shape"),
@@ -505,10 +540,17 @@ def parts_of_a_store(**changes):
         "labels": np.zeros(3, dtype=np.int32),
         "split": np.zeros(3, dtype=np.int8),
         "relation": np.array([1, 2], dtype=np.uint8),
+        "node_type": np.array([0, 1, 1], dtype=np.uint8),
         "node_names": np.frombuffer(b"a\nb\nc\n", dtype=np.uint8),
         "node_name_offsets": np.array([0, 2, 4, 6]),
     }
-    attributes = {"num_nodes": 3, "num_classes": 1, "class_names": ["a"], "relation_names": ["r"]}
+    attributes = {
+        "num_nodes": 3,
+        "num_classes": 1,
+        "class_names": ["a"],
+        "relation_names": ["r"],
+        "node_type_names": ["s", "t"],
+    }
     provenance = {"name": "x"}
     for parts in (arrays, attributes, provenance):
         parts.update({name: value for name, value in changes.items() if name in parts})
@@ -534,6 +576,15 @@ def test_a_store_written_by_hand_is_a_graph(tmp_path):
     graph = Graph.open(tmp_path / "g")
     graph.verify()
     assert list(graph.node_names) == ["a", "b", "c"]
+    assert (graph.node_type.tolist(), graph.node_type_names) == ([0, 1, 1], ("s", "t"))
+
+
+def test_a_store_of_before_there_were_types_is_a_graph(tmp_path):
+    store(tmp_path / "g", node_type=MISSING, node_type_names=MISSING)
+    graph = Graph.open(tmp_path / "g")
+    graph.verify()
+    assert (graph.node_type, graph.node_type_names) == (None, None)
+    assert graph.digest == graph.stored.header.digest
 
 
 @pytest.mark.parametrize(
@@ -546,6 +597,7 @@ def test_a_store_written_by_hand_is_a_graph(tmp_path):
         "num_classes",
         "class_names",
         "relation_names",
+        "node_type_names",
         "name",
     ],
 )
@@ -583,6 +635,17 @@ def test_a_store_that_lacks_something(tmp_path, part):
         {"relation": np.ones(3, dtype=np.uint8)},
         {"relation": np.ones(2, dtype=np.int8)},
         {"relation": np.ones(2, dtype=np.float32)},
+        {"node_type": np.zeros(2, dtype=np.uint8)},
+        {"node_type": np.zeros(3, dtype=np.int8)},
+        {"node_type": np.zeros(3, dtype=np.uint16)},
+        {"node_type": np.zeros((3, 1), dtype=np.uint8)},
+        {"node_type": MISSING},
+        {"node_type_names": None},
+        {"node_type_names": []},
+        {"node_type_names": "st"},
+        {"node_type_names": ["s", 2]},
+        {"node_type_names": ["s", "s"]},
+        {"node_type_names": [f"t{i}" for i in range(256)]},
         {"node_names": np.zeros(6, dtype=np.int8)},
         {"node_names": np.zeros(5, dtype=np.uint8)},
         {"node_name_offsets": np.array([0, 2, 6])},

@@ -16,8 +16,13 @@ from musegnn.graph import EdgeChunk, FeatureSource, GraphSource, building
 from musegnn.graph.names import Names
 from strategies import Edges, edge_lists, parts
 
-ARRAYS = ("indptr", "indices", "features", "labels", "split", "relation")
-FACTS = ("num_nodes", "num_edges", "num_classes", "class_names", "relation_names", "name", "digest")
+ARRAYS = ("indptr", "indices", "features", "labels", "split", "relation", "node_type")
+FACTS = (
+    *("num_nodes", "num_edges", "num_classes", "class_names", "relation_names", "node_type_names"),
+    *("name", "digest"),
+)
+UNTYPED = "7da1157bc746e2056addf64276e0e7b8ab65ca327fda4a8bc4c4bc5e7d7ee411"
+"""The digest `a_graph` had, without types, before graphs could have them."""
 
 
 def assert_adjacency(graph: Graph, edges: Edges) -> None:
@@ -52,6 +57,8 @@ def a_graph(**changes):
         "relation_names": ["cites", "likes"],
         "class_names": ["a", "b", "c"],
         "node_names": ["v", "w", "", "y", "é"],
+        "node_type": [1, 0, 1, 2, 1],
+        "node_type_names": ["book", "reader", "shop"],
         "name": "everything",
     }
     return Graph.from_edges(**{**given, **changes})
@@ -156,6 +163,7 @@ def test_a_graph_without_edges_has_empty_rows(empty):
         ({"labels": [0] * 11}, 11),
         ({"labels": torch.zeros(11, 1)}, 11),
         ({"node_names": list("abcdefghijkl")}, 12),
+        ({"node_type": [0] * 13}, 13),
     ],
 )
 def test_the_number_of_nodes_is_taken_from_what_is_known(given, expected):
@@ -247,6 +255,46 @@ def test_a_part_of_a_split_may_be_empty():
     assert graph.split.tolist() == [-1, 0]
 
 
+@pytest.mark.parametrize("convert", [list, np.asarray, np.uint8, np.uint64, torch.tensor])
+@pytest.mark.parametrize("names", [None, ["a", "b", "c", "not used"]])
+def test_types_are_bytes_and_have_names(convert, names):
+    graph = Graph.from_edges([[0], [1]], node_type=convert([2, 0, 1]), node_type_names=names)
+    assert (graph.node_type.dtype, graph.node_type.tolist()) == (np.uint8, [2, 0, 1])
+    assert graph.node_type_names == tuple(names or ("type 0", "type 1", "type 2"))
+
+
+def test_as_many_types_as_allowed_are_kept(tmp_path):
+    graph = Graph.from_edges([[0], [1]], node_type=np.arange(255))
+    graph.save(tmp_path / "g")
+    opened = Graph.open(tmp_path / "g")
+    opened.verify()
+    assert opened.node_type.tolist() == list(range(255))
+    assert opened.node_type_names[-1] == "type 254"
+
+
+def test_a_graph_without_types_is_what_it_was_before_there_were_types(tmp_path):
+    graph = a_graph(node_type=None, node_type_names=None)
+    assert graph.digest == UNTYPED
+    graph.save(tmp_path / "g")
+    assert "node_type" not in (tmp_path / "g" / "header.json").read_text()
+    opened = Graph.open(tmp_path / "g")
+    assert (opened.digest, opened.node_type, opened.node_type_names) == (UNTYPED, None, None)
+
+
+@pytest.mark.parametrize("out", [False, True])
+def test_types_may_be_made_when_they_are_needed(tmp_path, monkeypatch, out):
+    """And are written in blocks."""
+    monkeypatch.setattr(building.checks, "_BLOCK_ROWS", 2)
+    source = a_source(
+        [EdgeChunk(np.array([0]), np.array([6]))],
+        node_type=lambda: np.repeat(np.arange(3, dtype=np.uint8), [3, 0, 4]),
+        node_type_names=["a", "b", "c"],
+    )
+    graph = Graph.from_source(source, tmp_path / "g" if out else None, workers=1)
+    assert graph.node_type.tolist() == [0, 0, 0, 2, 2, 2, 2]
+    assert graph.node_type_names == ("a", "b", "c")
+
+
 @settings(max_examples=60)
 @given(edges=edge_lists(max_nodes=9), data=st.data())
 def test_a_saved_graph_comes_back_in_every_part(edges, data):
@@ -308,6 +356,10 @@ def test_equal_graphs_have_equal_digests(tmp_path):
         {"node_names": ["v", "w", "", "y", "e"]},
         {"node_names": ["v", "w", "y", "", "é"]},
         {"node_names": None},
+        {"node_type": [1, 0, 1, 1, 1]},
+        {"node_type_names": ["book", "reader", "store"]},
+        {"node_type_names": None},
+        {"node_type": None, "node_type_names": None},
     ],
     ids=str,
 )
@@ -458,12 +510,18 @@ def test_a_graph_made_from_a_stored_one_is_another(tmp_path):
         ("split", np.array([0, 1, 9], np.int8), r"split\[2\] is 9"),
         ("features", np.array([[0], [np.nan], [1]], np.float32), "features row 1 has nan"),
         ("relation", np.array([1, 1, 1, 2], np.uint8), "has its relations, at one end only"),
+        ("node_type", np.array([0, 2, 1], np.uint8), r"node_type\[1\] is 2; it must lie in \[0, 1\]"),
         ("node_names", Names(np.frombuffer(b"a\nb\n", np.uint8), np.array([0, 2, 3, 4])), "do not fit"),
     ],
 )
 def test_verify_finds_values_that_must_not_be(part, values, message):
     graph = Graph.from_edges(
-        [[0, 1], [1, 2]], labels=[0, 1, 2], split=[0, 1, 2], features=np.zeros((3, 1)), keep_direction=True
+        [[0, 1], [1, 2]],
+        labels=[0, 1, 2],
+        split=[0, 1, 2],
+        features=np.zeros((3, 1)),
+        node_type=[0, 1, 1],
+        keep_direction=True,
     )
     graph.verify()
     with pytest.raises(InputError, match=message):

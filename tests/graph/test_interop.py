@@ -28,6 +28,8 @@ def a_graph(**changes):
         "features": np.arange(8, dtype=np.float32).reshape(4, 2),
         "labels": [0, 1, -1, 2],
         "split": [0, 1, -1, 2],
+        "node_type": [0, 2, 2, 1],
+        "node_type_names": ["paper", "author", "venue", "none"],
     }
     return Graph.from_edges([[0, 1, 1], [1, 2, 3]], **{**given, **changes})
 
@@ -43,6 +45,7 @@ def test_a_graph_goes_to_pyg_and_back(tmp_path):
         assert data.edge_index.tolist() == [[0, 1, 1, 1, 2, 3], [1, 0, 2, 3, 1, 1]]
         assert (data.x.dtype, data.y.dtype) == (torch.float32, torch.int64)
         assert data.y.tolist() == [0, 1, -1, 2]
+        assert (data.node_type.dtype, data.node_type.tolist()) == (torch.int64, [0, 2, 2, 1])
         assert data.train_mask.tolist() == [True, False, False, False]
         assert data.val_mask.tolist() == [False, True, False, False]
         assert data.test_mask.tolist() == [False, False, False, True]
@@ -53,7 +56,7 @@ def test_what_goes_to_pyg_is_a_copy(tmp_path):
     a_graph().save(tmp_path / "g")
     graph = Graph.open(tmp_path / "g")
     data = graph.to_pyg()
-    for tensor in (data.x, data.y, data.train_mask, data.edge_index):
+    for tensor in (data.x, data.y, data.train_mask, data.node_type, data.edge_index):
         tensor.zero_()
     graph.verify()
     assert graph.features.sum() == 28
@@ -77,6 +80,30 @@ def test_relations_of_pyg_become_bits():
     graph = Graph.from_pyg(data)
     assert has_relation(graph.relation, 1).tolist() == [True, False, False, False]
     assert graph.to_pyg().relation.tolist() == graph.relation.tolist()
+
+
+def test_types_of_a_pyg_graph_keep_their_names_where_it_has_them():
+    plain = Data(edge_index=torch.tensor([[0], [1]]), node_type=torch.tensor([2, 0, 2]), num_nodes=3)
+    graph = Graph.from_pyg(plain)
+    assert graph.node_type.tolist() == [2, 0, 2]
+    assert graph.node_type_names == ("type 0", "type 1", "type 2")
+
+    typed = HeteroData()
+    typed["author"].x = torch.ones(2, 3)
+    typed["paper"].x = torch.zeros(3, 3)
+    typed["author", "writes", "paper"].edge_index = torch.tensor([[0, 1], [1, 2]])
+    graph = Graph.from_pyg(typed.to_homogeneous())
+    assert graph.node_type.tolist() == [0, 0, 1, 1, 1]
+    assert graph.node_type_names == ("author", "paper")
+    again = graph.to_pyg().to_heterogeneous(edge_type=torch.tensor([0, 0, 1, 1]))
+    assert again.node_types == ["author", "paper"]
+    assert again["paper"].x.tolist() == typed["paper"].x.tolist()
+
+
+def test_types_of_pyg_that_are_no_numbers_of_nodes_are_refused():
+    data = Data(edge_index=torch.tensor([[0], [1]]), node_type=torch.tensor([2, 0]), num_nodes=3)
+    with pytest.raises(InputError, match=r"node_type must be one integer per node \(3\), got shape \(2,\)"):
+        Graph.from_pyg(data)
 
 
 def test_masks_of_bytes_are_masks():

@@ -18,6 +18,8 @@ def test_a_graph_drawn_on_paper_has_the_figures_on_paper():
         split=[0, 1, 2, -1, 2],
         relation=[0, 0, 1, 1],
         relation_names=["cites", "likes"],
+        node_type=[2, 0, 2, 2, 0],
+        node_type_names=["b", "c", "a"],
     )
     figures = statistics(graph)
     assert figures.degree_mean == pytest.approx(8 / 5)
@@ -28,12 +30,16 @@ def test_a_graph_drawn_on_paper_has_the_figures_on_paper():
     assert figures.split_counts["test"] == 2
     assert figures.split_counts["test labeled"] == 1
     assert figures.relation_counts == {"cites": 2, "likes": 2}
+    assert list(figures.node_type_counts.items()) == [("b", 2), ("c", 0), ("a", 3)]
 
 
 def test_blocks_of_rows_add_up(monkeypatch):
     rng = np.random.default_rng(0)
     graph = Graph.from_edges(
-        rng.integers(0, 300, (2, 2000)), num_nodes=300, labels=rng.integers(-1, 4, 300), keep_direction=True
+        rng.integers(0, 300, (2, 2000)),
+        labels=rng.integers(-1, 4, 300),
+        node_type=rng.integers(0, 5, 300),
+        keep_direction=True,
     )
     whole = statistics(graph)
     monkeypatch.setattr(module, "_BLOCK_ROWS", 7)
@@ -49,5 +55,6 @@ def test_what_is_unknown_is_left_out():
     assert figures.homophily is None
     assert figures.split_counts == {}
     assert figures.relation_counts == {}
+    assert figures.node_type_counts == {}
     assert figures.class_counts == ()
     assert figures.degree_histogram == (3,)

@@ -1,7 +1,8 @@
 """MAG240M of the OGB Large-Scale Challenge as one graph: authors, then institutions, then papers.
 
-An author's features are the mean of its papers' rows, an institution's the mean of its authors' rows as
-stored; who has no such neighbor gets zeros. Only papers have labels and a split.
+Which of the three a node is, is its type. An author's features are the mean of its papers' rows, an
+institution's the mean of its authors' rows as stored; who has no such neighbor gets zeros. Only papers have
+labels and a split.
 
 `meta.pt` and `split_dict.pt` are pickles and are never read. The numbers of authors and institutions are the
 largest ids + 1. The split is by year over the labeled papers: until 2018, 2019, 2020 (test labels are
@@ -65,6 +66,8 @@ def read(root: Path, features: bool = True) -> GraphSource:
         labels=labels,
         split=split,
         num_classes=NUM_CLASSES,
+        node_type=lambda: np.repeat(np.arange(len(nodes), dtype=np.uint8), [len(n) for n in nodes.values()]),
+        node_type_names=tuple(nodes),
         relation_names=tuple(RELATIONS),
         provenance=provenance("MAG240M", folder, [*files, split_file], features=features),
     )

@@ -108,14 +108,18 @@ def build(
         for name, values in (("node_names", names.text), ("node_name_offsets", names.offsets)):
             sink.array(name, values.dtype).append(values)
             sink.finish(name)
+    type_names = _write_node_types(source, sink, num_nodes)
     if num_classes is None:
         num_classes = 0 if labels is None else int(labels.max()) + 1
-    attributes = {
+    attributes: dict[str, Any] = {
         "num_nodes": num_nodes,
         "num_classes": num_classes,
         "class_names": checks.texts(source.class_names, "class_names"),
         "relation_names": checks.texts(source.relation_names, "relation_names"),
     }
+    # Only of graphs that have types: all others keep the digest that samples were drawn from.
+    if type_names is not None:
+        attributes["node_type_names"] = type_names
 
     indptr, indices = _write_adjacency(
         source, sink, num_nodes, scratch=scratch, memory=memory, workers=workers
@@ -236,6 +240,21 @@ def _write_labels(
     return sink.finish("labels")
 
 
+def _write_node_types(source: GraphSource, sink: GraphSink, num_nodes: int) -> list[str] | None:
+    """Write the type of each node; returns the names of the types."""
+    if source.node_type is None:
+        if source.node_type_names is not None:
+            raise InputError("node_type_names is given without node_type. Pass the type of each node, too.")
+        return None
+    names = checks.node_type_names(source.node_type_names)
+    values = source.node_type() if callable(source.node_type) else source.node_type
+    writer = sink.array("node_type", np.uint8)
+    for block in checks.node_types(values, num_nodes, len(names or range(checks.MAX_NODE_TYPES))):
+        writer.append(block)
+    types = sink.finish("node_type")
+    return [f"type {t}" for t in range(1 + int(types.max()))] if names is None else names
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
     """What importing a source will take, before it starts."""
@@ -258,7 +277,8 @@ def estimate(source: GraphSource) -> Estimate | None:
     entries = 2 * source.num_edges
     id_bytes = 4 if num_nodes <= INDEX_LIMIT else 8
     code_bytes = code_dtype(_num_relations(source)).itemsize if coded else 0
-    sorted_ = entries * (id_bytes + code_bytes) + 8 * (num_nodes + 1) + num_nodes * (4 + 1)
+    known = 4 + 1 + (source.node_type is not None)
+    sorted_ = entries * (id_bytes + code_bytes) + 8 * (num_nodes + 1) + num_nodes * known
     features = 0
     if source.features is not None:
         features = num_nodes * source.features.dim * np.dtype(source.features.dtype).itemsize

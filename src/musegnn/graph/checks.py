@@ -15,6 +15,9 @@ from musegnn.progress import progress
 SPLITS = ("train", "valid", "test")
 """Split names in the order of their numbers 0, 1, 2."""
 
+MAX_NODE_TYPES = 255
+"""Their numbers are single bytes, with one value to spare."""
+
 _BLOCK_ROWS = 1 << 20
 
 
@@ -244,6 +247,42 @@ def _split_ids(array: np.ndarray, name: str, count: int) -> Int64[np.ndarray, " 
         bad = int(array.min()) if array.min() < 0 else int(array.max())
         raise InputError(f"split {name!r} names node {bad}; node ids must lie in [0, {count - 1}].")
     return array.astype(np.int64)
+
+
+def node_types(values: ArrayLike, count: int, num_types: int) -> Iterator[np.ndarray]:
+    """Numbers of node types, one for each node and below `num_types`, in blocks of uint8."""
+    array = as_array(values, "node_type")
+    if array.shape != (count,) or array.dtype.kind not in "iu":
+        raise InputError(
+            f"node_type must be one integer per node ({count}), got shape {array.shape} of {array.dtype}. "
+            "Number the types from 0."
+        )
+    for start in range(0, count, _BLOCK_ROWS):
+        block = array[start : start + _BLOCK_ROWS]
+        is_bad = (block < 0) | (block >= num_types)
+        if is_bad.any():
+            row = int(np.flatnonzero(is_bad)[0])
+            raise InputError(
+                f"node_type[{start + row}] is {block[row]}; it must lie in [0, {num_types - 1}]. "
+                "Number the types from 0, and if they have names, name each."
+            )
+        yield block.astype(np.uint8, copy=False)
+
+
+def node_type_names(values: Sequence[str] | None) -> list[str] | None:
+    """Between 1 and 255 different names."""
+    found = texts(values, "node_type_names")
+    if found is None:
+        return None
+    if not 1 <= len(found) <= MAX_NODE_TYPES:
+        raise InputError(
+            f"node_type_names has {len(found)} names; between 1 and {MAX_NODE_TYPES} are allowed. "
+            "Merge some types."
+        )
+    if len(set(found)) < len(found):
+        twice = next(name for i, name in enumerate(found) if name in found[:i])
+        raise InputError(f"node_type_names has {twice!r} twice. Give each type a name of its own.")
+    return found
 
 
 def train_is_labeled(labels: np.ndarray | None, split: np.ndarray | None) -> None:

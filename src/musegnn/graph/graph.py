@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int8, Int32, Int64, Integer, UInt
+from jaxtyping import Float, Int8, Int32, Int64, Integer, UInt, UInt8
 from numpy.typing import ArrayLike
 
 from musegnn.errors import InputError, StoreError
@@ -48,9 +48,12 @@ class Graph:
     """0 train, 1 valid, 2 test, -1 none."""
     relation: UInt[np.ndarray, " entries"] | None = None
     """Relation and original direction of each entry, as bits (`musegnn.graph.relation`)."""
+    node_type: UInt8[np.ndarray, " nodes"] | None = None
+    """The number of each node's type: its place in `node_type_names`, which is given if this is."""
     num_classes: int = 0
     class_names: tuple[str, ...] | None = None
     relation_names: tuple[str, ...] | None = None
+    node_type_names: tuple[str, ...] | None = None
     node_names: Names | None = None
     name: str = "graph"
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -89,11 +92,13 @@ class Graph:
         labels: ArrayLike | None = None,
         split: ArrayLike | dict[str, ArrayLike] | None = None,
         relation: ArrayLike | None = None,
+        node_type: ArrayLike | None = None,
         keep_direction: bool = False,
         num_classes: int | None = None,
         class_names: Sequence[str] | None = None,
         node_names: Sequence[str] | None = None,
         relation_names: Sequence[str] | None = None,
+        node_type_names: Sequence[str] | None = None,
         name: str = "graph",
     ) -> "Graph":
         """A graph in memory from arrays or tensors: made symmetric, rid of repeats and loops, and checked.
@@ -105,17 +110,19 @@ class Graph:
             labels: one class number per node, -1 or NaN where there is none.
             split: 0 train, 1 valid, 2 test, -1 none per node; or ids or masks as `{"train": ..., ...}`.
             relation: the number of each edge's relation, from 0 to 15.
+            node_type: the number of each node's type, from 0 to 254.
             keep_direction: remember which way each edge pointed, without relations.
             num_classes: the largest label + 1 when not given.
             class_names: one per class.
             node_names: one per node.
             relation_names: one per relation.
+            node_type_names: one per type of nodes; "type 0", "type 1", ... when not given.
             name: what the graph calls itself.
         """
         sources, targets = checks.edge_index(edge_index)
         numbers, relation_names = _relations(relation, relation_names, len(sources))
         if num_nodes is None:
-            parts = {"features": features, "labels": labels, "node_names": node_names}
+            parts = {"features": features, "labels": labels, "node_names": node_names, "node_type": node_type}
             known = next((part for part, values in parts.items() if values is not None), None)
             num_nodes = None if known is None else checks.num_rows(parts[known], known)
         rows = None
@@ -132,6 +139,8 @@ class Graph:
             num_classes=num_classes,
             class_names=class_names,
             node_names=node_names,
+            node_type=node_type,
+            node_type_names=node_type_names,
             relation_names=relation_names,
             keep_direction=keep_direction,
         )
@@ -198,12 +207,15 @@ class Graph:
             self.stored.verify()  # type: ignore[union-attr]
         check_structure(self.indptr, self.indices, self.relation)
         checks.parts(self.features, self.labels, self.split, self.num_nodes, self.num_classes)
+        if self.node_type is not None:
+            for _ in checks.node_types(self.node_type, self.num_nodes, len(self.node_type_names or ())):
+                pass
         if self.node_names is not None:
             self.node_names.verify()
 
     @classmethod
     def from_pyg(cls, data: "Data", *, name: str = "graph") -> "Graph":
-        """From a PyG `Data`: `edge_index`, and where present `x`, `y`, `edge_type` and the masks."""
+        """From a PyG `Data`: `edge_index`, and where present `x`, `y`, types of edges and nodes, masks."""
         return cls.from_edges(**interop.from_pyg(data), name=name)
 
     def to_pyg(self) -> "Data":
@@ -238,6 +250,7 @@ class Graph:
         stored: StoredFolder | None = None,
     ) -> "Graph":
         classes, relations = attributes["class_names"], attributes["relation_names"]
+        types = attributes.get("node_type_names")
         return cls(
             indptr=arrays["indptr"],
             indices=arrays["indices"],
@@ -245,9 +258,11 @@ class Graph:
             labels=arrays.get("labels"),
             split=arrays.get("split"),
             relation=arrays.get("relation"),
+            node_type=arrays.get("node_type"),
             num_classes=attributes["num_classes"],
             class_names=None if classes is None else tuple(classes),
             relation_names=None if relations is None else tuple(relations),
+            node_type_names=None if types is None else tuple(types),
             node_names=Names(arrays["node_names"], arrays["node_name_offsets"])
             if "node_names" in arrays
             else None,
@@ -272,17 +287,20 @@ class Graph:
             "labels": self.labels,
             "split": self.split,
             "relation": self.relation,
+            "node_type": self.node_type,
             "node_names": None if self.node_names is None else self.node_names.text,
             "node_name_offsets": None if self.node_names is None else self.node_names.offsets,
         }
         return {name: values for name, values in arrays.items() if values is not None}
 
     def _attributes(self) -> dict[str, Any]:
+        types = self.node_type_names
         return {
             "num_nodes": self.num_nodes,
             "num_classes": self.num_classes,
             "class_names": None if self.class_names is None else list(self.class_names),
             "relation_names": None if self.relation_names is None else list(self.relation_names),
+            **({} if types is None else {"node_type_names": list(types)}),
         }
 
 
@@ -313,6 +331,7 @@ _DTYPES = {
     "labels": ("<i4",),
     "split": ("<i1",),
     "relation": ("<u1", "<u2", "<u4"),
+    "node_type": ("<u1",),
     "node_names": ("<u1",),
     "node_name_offsets": ("<i8",),
 }
@@ -339,15 +358,28 @@ def _is_consistent(arrays: dict[str, np.ndarray], attributes: dict[str, Any]) ->
         and (indptr[0], indptr[-1]) == (0, len(indices))
         and ("node_names" not in arrays or (offsets[0], offsets[-1]) == (0, len(text)))
         and _names_fit(attributes)
+        and _types_fit(arrays, attributes)
     )
 
 
 def _names_fit(attributes: dict[str, Any]) -> bool:
     num_classes, classes = attributes["num_classes"], attributes["class_names"]
     for names in (classes, attributes["relation_names"]):
-        if names is not None and not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+        if names is not None and not _are_names(names):
             return False
     return type(num_classes) is int and num_classes >= 0 and (classes is None or num_classes == len(classes))
+
+
+def _types_fit(arrays: dict[str, np.ndarray], attributes: dict[str, Any]) -> bool:
+    """Types and their names are both there, or neither."""
+    if "node_type" not in arrays:
+        return "node_type_names" not in attributes
+    names = attributes["node_type_names"]
+    return _are_names(names) and 1 <= len(names) == len(set(names)) <= checks.MAX_NODE_TYPES
+
+
+def _are_names(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _check_disk(source: GraphSource, folder: Path) -> None:

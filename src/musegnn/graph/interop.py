@@ -19,7 +19,7 @@ _MASKS = dict(zip(("train_mask", "val_mask", "test_mask"), SPLITS, strict=True))
 
 
 def from_pyg(data: "Data") -> dict[str, Any]:
-    """`edge_index`, `x`, `y`, `edge_type` and the three masks of a PyG `Data`."""
+    """`edge_index`, `x`, `y`, `edge_type`, `node_type` and the three masks of a PyG `Data`."""
     if getattr(data, "edge_index", None) is None:
         raise InputError("The PyG object has no edge_index. Pass a homogeneous torch_geometric.data.Data.")
     # Older files hold masks of 0 and 1 in uint8, which would be taken for node ids.
@@ -34,6 +34,7 @@ def from_pyg(data: "Data") -> dict[str, Any]:
                 f"The {part} mask has shape {mask.shape}: several splits. "
                 "Choose one, as in data.train_mask[:, 0]."
             )
+    node_type = data.get("node_type")
     return {
         "edge_index": data.edge_index,
         "num_nodes": data.num_nodes,
@@ -41,11 +42,14 @@ def from_pyg(data: "Data") -> dict[str, Any]:
         "labels": data.get("y"),
         "split": split or None,
         "relation": data.get("edge_type"),
+        "node_type": node_type,
+        # What `HeteroData.to_homogeneous` leaves there.
+        "node_type_names": None if node_type is None else getattr(data, "_node_type_names", None),
     }
 
 
 def to_pyg(graph: "Graph") -> "Data":
-    """A PyG `Data`: `edge_index` with both directions of each edge, `x`, `y` and the three masks."""
+    """A PyG `Data`: `edge_index` with both directions of each edge, `x`, `y`, `node_type` and the masks."""
     data_module = require("torch_geometric.data", "Graph.to_pyg")
     import torch
 
@@ -61,6 +65,9 @@ def to_pyg(graph: "Graph") -> "Data":
             data[mask] = torch.from_numpy(np.asarray(graph.split == number))
     if graph.relation is not None:
         data.relation = torch.from_numpy(graph.relation.astype(np.int64))
+    if graph.node_type is not None and graph.node_type_names is not None:
+        data.node_type = torch.from_numpy(graph.node_type.astype(np.int64))
+        data._node_type_names = list(graph.node_type_names)
     return data
 
 

@@ -69,6 +69,10 @@ class GraphSource:
     """None takes the largest label + 1."""
     class_names: Sequence[str] | None = None
     node_names: Sequence[str] | None = None
+    node_type: ArrayLike | Callable[[], ArrayLike] | None = None
+    """The number of each node's type, from 0 to 254; or a function that makes them when needed."""
+    node_type_names: Sequence[str] | None = None
+    """None names them "type 0", "type 1", ... up to the largest number."""
     relation_names: Sequence[str] | None = None
     """Given if the edges carry relations; without relations and with `keep_direction`, leave it out."""
     keep_direction: bool = False

@@ -31,6 +31,8 @@ class Statistics:
     """Nodes of each split, and those that are labeled as `<split> labeled`."""
     relation_counts: dict[str, int]
     """Edges of each relation, in their original direction."""
+    node_type_counts: dict[str, int]
+    """Nodes of each type."""
 
 
 def statistics(graph: Graph) -> Statistics:
@@ -66,6 +68,7 @@ def statistics(graph: Graph) -> Statistics:
         class_counts=_class_counts(graph),
         split_counts=_split_counts(graph),
         relation_counts=dict(zip(_relation_names(graph), relations.tolist(), strict=True)),
+        node_type_counts=_node_type_counts(graph),
     )
 
 
@@ -99,6 +102,16 @@ def _split_counts(graph: Graph) -> dict[str, int]:
         counts[part] = len(inside)
         counts[f"{part} labeled"] = 0 if graph.labels is None else int((graph.labels[inside] >= 0).sum())
     return counts
+
+
+def _node_type_counts(graph: Graph) -> dict[str, int]:
+    names = graph.node_type_names or ()
+    counts = np.zeros(len(names), dtype=np.int64)
+    if graph.node_type is not None:
+        for first in range(0, graph.num_nodes, _BLOCK_ROWS):
+            block = graph.node_type[first : first + _BLOCK_ROWS]
+            counts += np.bincount(block, minlength=len(names))[: len(names)]
+    return dict(zip(names, counts.tolist(), strict=True))
 
 
 def _relation_names(graph: Graph) -> tuple[str, ...]:
