@@ -1,4 +1,4 @@
-"""GCN, SAGE and GAT on dense matrices in float64, and models to compare with them."""
+"""GCN, SAGE, RSAGE and GAT on dense matrices in float64, and models to compare with them."""
 
 import numpy as np
 import pytest
@@ -19,6 +19,8 @@ PLAIN = Shape(
     **{"hidden": 6, "layers": 3, "steps": 0, "dropout": 0.0, "input_dropout": 0.0, "normalize": False},
     **{"norm": "none", "residual": False, "heads": 2, "history": "none", "momentum": 0.4, "restart": 0.1},
     correct_and_smooth=False,
+    label_inputs=False,
+    type_inputs=False,
 )
 TUNED = {"norm": "layer", "residual": True}
 
@@ -54,6 +56,13 @@ def convolve(kind, conv, x, A, degree):
     if kind == "SAGE":
         mean = torch.stack([x[row > 0].mean(dim=0) if row.any() else 0 * x[0] for row in A])
         return mean @ weights["lin_l.weight"].T + weights["lin_l.bias"] + x @ weights["lin_r.weight"].T
+    if kind == "RSAGE":
+        # A matrix for each way.
+        h = x @ weights["own.weight"].T + weights["own.bias"]
+        for number, way in enumerate(A):
+            mean = torch.stack([x[row > 0].mean(dim=0) if row.any() else 0 * x[0] for row in way])
+            h = h + mean @ weights[f"others.{number}.weight"].T
+        return h
     heads = []
     for head, rows in enumerate((x @ weights["lin.weight"].T).chunk(conv.heads, dim=1)):
         to, of = rows @ weights["att_dst"][0, head], rows @ weights["att_src"][0, head]

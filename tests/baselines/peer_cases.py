@@ -16,6 +16,7 @@ GRAPH = tiny_graph(45, dim=70, seed=3)
 SHAPE = Shape(
     hidden=5, layers=2, steps=3, dropout=0.0, input_dropout=0.0, normalize=False, norm="none", residual=False,
     heads=2, history="none", momentum=0.4, restart=0.2, correct_and_smooth=False,
+    label_inputs=False, type_inputs=False,
 )  # fmt: skip
 
 

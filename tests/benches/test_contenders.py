@@ -42,6 +42,15 @@ def test_convolutions_come_classic_and_tuned_in_four_ways_each():
             assert (classic.baseline.history == "gas") == (way == "GAS")
 
 
+def test_relational_sage_is_searched_as_sage_tuned_is_and_has_no_histories():
+    ways = {name.removeprefix("RSAGE tuned ") for name in CONTENDERS if name.startswith("RSAGE")}
+    assert ways == {"offline", "full", "online"}
+    for way in ways:
+        ours, sage = CONTENDERS[f"RSAGE tuned {way}"], CONTENDERS[f"SAGE tuned {way}"]
+        assert ours.settings == sage.settings | {"architecture": "RSAGE"}
+        assert ours.space == sage.space
+
+
 def test_every_row_of_every_bench_is_a_run_that_the_settings_allow():
     different = {
         json.dumps([bench.settings, row.settings])

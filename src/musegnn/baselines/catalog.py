@@ -8,6 +8,7 @@ from musegnn.graph import Graph
 BASELINES: dict[str, str] = {
     "GCN": "convolutions",
     "SAGE": "convolutions",
+    "RSAGE": "relational",
     "GAT": "convolutions",
     "MLP": "propagation",
     "SGC": "propagation",

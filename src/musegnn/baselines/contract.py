@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.models import MuseGNN
 from musegnn.sampling.record import Sample
@@ -30,6 +31,8 @@ class Shape:
     momentum: float
     restart: float
     correct_and_smooth: bool
+    label_inputs: bool
+    type_inputs: bool
 
 
 class Baseline(nn.Module, ABC):
@@ -39,16 +42,32 @@ class Baseline(nn.Module, ABC):
     from step to step are buffers, so that a checkpoint holds them; what follows from the graph is made anew.
     """
 
+    takes_inputs = False
+    """Whether it can see more of a node than its features."""
+
     def __init__(self, graph: Graph, out_dim: int, shape: Shape) -> None:
         super().__init__()
         assert graph.features is not None
-        self.graph, self.shape = graph, shape
-        self.in_dim, self.out_dim = int(graph.features.shape[1]), out_dim
+        if (shape.label_inputs or shape.type_inputs) and not (self.takes_inputs and shape.history == "none"):
+            name = "label_inputs" if shape.label_inputs else "type_inputs"
+            raise InputError(
+                f"{name}=true is for MuseGNN, and for convolutions without a history; got "
+                f"{type(self).__name__}, history={shape.history!r}. Leave it out."
+            )
+        self.graph, self.shape, self.out_dim = graph, shape, out_dim
+        self.label_inputs = out_dim if shape.label_inputs else 0
+        self.type_inputs = len(graph.node_type_names or ()) if shape.type_inputs else 0
+        self.in_dim = int(graph.features.shape[1]) + self.type_inputs + self.label_inputs
 
     @property
     def architecture(self) -> str:
         """Its name in a config."""
         return type(self).__name__
+
+    @property
+    def num_relations(self) -> int:
+        """How many relations samples must tell; 0: none."""
+        return 0
 
     @abstractmethod
     def forward(

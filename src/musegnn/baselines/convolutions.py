@@ -68,22 +68,28 @@ class Convolutions(Baseline):
     """
 
     act: Callable[[Tensor], Tensor] = staticmethod(F.relu)
+    takes_inputs = True
 
     def __init__(self, graph: Graph, out_dim: int, shape: Shape) -> None:
         super().__init__(graph, out_dim, shape)
         self.input_dropout, self.dropout = Dropout(shape.input_dropout), Dropout(shape.dropout)
         widths = [self.in_dim, *[shape.hidden] * (shape.layers - 1), out_dim]
-        pyg, last = require("torch_geometric.nn", type(self).__name__), shape.layers - 1
+        last = shape.layers - 1
         self.layers = nn.ModuleList()
         for number, ends in enumerate(zip(widths[:-1], widths[1:], strict=True)):
-            conv = self.convolution(pyg, *ends, is_last=number == last)
+            conv = self.convolution(*ends, is_last=number == last)
             norm = "none" if number == last else shape.norm
             self.layers.append(Layer(conv, ends, norm, shape.residual, type(self).act))
         self.memory = memory_of(graph, shape)
 
     @abstractmethod
-    def convolution(self, pyg: Any, in_dim: int, out_dim: int, *, is_last: bool) -> nn.Module:
-        """PyG's, of these widths."""
+    def convolution(self, in_dim: int, out_dim: int, *, is_last: bool) -> nn.Module:
+        """Of these widths."""
+
+    @property
+    def pyg(self) -> Any:
+        """Where PyG's are."""
+        return require("torch_geometric.nn", type(self).__name__)
 
     def where(self, block: Block) -> Any:
         """What the convolution reads its neighbors from."""
@@ -111,9 +117,9 @@ class GCN(Convolutions):
     many times as long.
     """
 
-    def convolution(self, pyg: Any, in_dim: int, out_dim: int, *, is_last: bool) -> nn.Module:
+    def convolution(self, in_dim: int, out_dim: int, *, is_last: bool) -> nn.Module:
         """With weights and bias of PyG's."""
-        conv: nn.Module = pyg.GCNConv(in_dim, out_dim, normalize=False)
+        conv: nn.Module = self.pyg.GCNConv(in_dim, out_dim, normalize=False)
         conv.propagate = _smoothed  # type: ignore[assignment]
         return conv
 
@@ -124,9 +130,9 @@ class SAGE(Convolutions):
     As for GCN, the sum over the neighbors is our kernel's.
     """
 
-    def convolution(self, pyg: Any, in_dim: int, out_dim: int, *, is_last: bool) -> nn.Module:
+    def convolution(self, in_dim: int, out_dim: int, *, is_last: bool) -> nn.Module:
         """With weights and bias of PyG's."""
-        conv: nn.Module = pyg.SAGEConv(in_dim, out_dim)
+        conv: nn.Module = self.pyg.SAGEConv(in_dim, out_dim)
         conv.propagate = _averaged  # type: ignore[assignment]
         return conv
 
@@ -142,7 +148,7 @@ class GAT(Convolutions):
 
     act = staticmethod(F.elu)
 
-    def convolution(self, pyg: Any, in_dim: int, out_dim: int, *, is_last: bool) -> nn.Module:
+    def convolution(self, in_dim: int, out_dim: int, *, is_last: bool) -> nn.Module:
         """PyG's own."""
         heads = self.shape.heads
         if not is_last and out_dim % heads:
@@ -151,7 +157,7 @@ class GAT(Convolutions):
                 f"Take hidden={max(out_dim // heads, 1) * heads}."
             )
         settings = {"heads": heads, "concat": not is_last, "dropout": self.shape.dropout}
-        conv: nn.Module = pyg.GATConv(in_dim, out_dim if is_last else out_dim // heads, **settings)
+        conv: nn.Module = self.pyg.GATConv(in_dim, out_dim if is_last else out_dim // heads, **settings)
         return conv
 
     def where(self, block: Block) -> Any:

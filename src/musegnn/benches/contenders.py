@@ -63,6 +63,7 @@ _NAMES = {
     "GCN": ("graph convolutions", "Kipf and Welling, ICLR 2017"),
     "SAGE": ("GraphSAGE, mean of the neighbors", "Hamilton et al., NeurIPS 2017"),
     "GAT": ("graph attention, four heads", "Velickovic et al., ICLR 2018"),
+    "RSAGE": ("GraphSAGE with a matrix for each relation and direction", "after Schlichtkrull et al., 2018"),
 }
 _WAYS: dict[str, tuple[str, Settings]] = {
     "online": ("fresh neighbor samples in each epoch", {"sampler": "NeighborSampling", "online": True}),
@@ -91,6 +92,8 @@ def _convolutions() -> dict[str, Contender]:
         for form, (shape, settings, space) in _FORMS.items()
         for way, (how, sampling) in _WAYS.items()
         for name, (about, reference) in _NAMES.items()
+        # Nobody published it as it is here, and histories know of no relations.
+        if name != "RSAGE" or (form and way != "GAS")
     }
 
 
