@@ -19,6 +19,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from musegnn.errors import DivergenceError, InputError
+from musegnn.features.inputs import Inputs
 from musegnn.graph import Graph
 from musegnn.inference import scratch
 from musegnn.inference.certificate import FILES, Certificate
@@ -71,6 +72,7 @@ def embed_graph(
     folder: Path,
     *,
     unseen: Unseen = "zero",
+    inputs: Inputs | None = None,
     block_rows: int | None = None,
     bound: bool = False,
     keep: bool = False,
@@ -89,11 +91,12 @@ def embed_graph(
         means: M; None if gamma is 0.
         folder: An existing one, for the files.
         unseen: Nodes without an embedding so far are drawn to 0 ("zero", the paper), or not drawn ("mask").
+        inputs: What f sees beside the features; here also the classes of training nodes themselves.
         block_rows: Rows of a block; 32 MiB of them unless given.
         bound: Also bound |Y - Y*|_F; costs a few passes more, in float64.
         keep: Leave the result in `folder`, as `embeddings.bin`.
     """
-    whole = _whole(model, graph, means, unseen, block_rows)
+    whole = _whole(model, graph, means, unseen, inputs or Inputs(graph, None), block_rows)
     # Shapes are looked at, not numbers: Z and mu come in blocks.
     nothing = torch.zeros(()).expand(whole.shape)
     problem = whole.problem(nothing, None if means is None else nothing)
@@ -135,6 +138,7 @@ class _Whole:
     model: MuseGNN
     name: str
     features: Float[np.ndarray, "nodes in_dim"]
+    inputs: Inputs
     sample: Sample
     energy: AbstractEnergy
     """The model's, with nothing to be learned."""
@@ -159,7 +163,7 @@ class _Whole:
 
     def start(self, rows: slice) -> Rows:
         """Z."""
-        return _apply(self.model.f, _tensor(self.features[rows]))
+        return _apply(self.model.f, _seen(self.features, self.inputs, rows))
 
     def mu(self, rows: slice) -> Rows | None:
         ids = torch.arange(rows.start, rows.stop)
@@ -167,20 +171,25 @@ class _Whole:
 
 
 def _whole(
-    model: MuseGNN, graph: Graph, means: WholeMeans | None, unseen: Unseen, block_rows: int | None
+    model: MuseGNN,
+    graph: Graph,
+    means: WholeMeans | None,
+    unseen: Unseen,
+    inputs: Inputs,
+    block_rows: int | None,
 ) -> _Whole:
     if unseen not in ("zero", "mask"):
         raise InputError(f"unseen must be 'zero' or 'mask', got {unseen!r}.")
     if graph.features is None:
         raise InputError(f"{graph.name} has no features, but f needs them. Import it with features.")
     n, in_dim = graph.features.shape
-    if isinstance(model.f, MLP) and model.f.widths[0] != in_dim:
+    if isinstance(model.f, MLP) and model.f.widths[0] != in_dim + inputs.width:
         raise InputError(
-            f"{graph.name} has {in_dim} features a node, but the model takes {model.f.widths[0]}. "
-            "Pass a graph with the features it was trained on."
+            f"{graph.name} has {in_dim} features a node and {inputs.width} inputs more, but the model takes "
+            f"{model.f.widths[0]}. Pass a graph with the features it was trained on, and its `inputs`."
         )
     sample = as_sample(graph, n)
-    dim = _apply(model.f, _tensor(graph.features[:1])).shape[1]
+    dim = _apply(model.f, _seen(graph.features, inputs, slice(0, 1))).shape[1]
     if means is not None and means.shape != (n, dim):
         raise InputError(
             f"{graph.name} has embeddings of shape {(n, dim)}, but the means have {means.shape}. "
@@ -190,6 +199,7 @@ def _whole(
         model=model,
         name=graph.name,
         features=graph.features,
+        inputs=inputs,
         sample=sample,
         energy=deepcopy(model.energy).cpu().requires_grad_(False),
         means=means,
@@ -344,9 +354,12 @@ def _rows_of_a_block(dim: int, block_rows: int | None) -> int:
     return block_rows
 
 
-def _tensor(rows: np.ndarray) -> Tensor:
+def _seen(features: np.ndarray, inputs: Inputs, rows: slice) -> Tensor:
+    """What f sees of some nodes."""
     # A copy: those of a stored graph are read-only, which torch does not know.
-    return torch.from_numpy(np.array(rows))
+    some = torch.from_numpy(np.array(features[rows])).float()
+    columns = inputs.columns(np.arange(len(features))[rows], num_seeds=0)
+    return inputs.extend(some, torch.from_numpy(columns))
 
 
 def _apply(module: nn.Module, rows: Tensor, device: torch.device | str | None = None) -> Rows:

@@ -30,6 +30,8 @@ class MuseGNN(nn.Module):
         skip: One Linear past all layers of f, and one of g.
         normalize: Divide each row of the features by the sum of its absolute values.
         norm: "layer" for a layer norm before each ReLU of f and g.
+        label_inputs: So many classes of training nodes f sees behind the features, or 0 (`Inputs`).
+        type_inputs: So many types of nodes f sees behind the features, or 0.
         alpha: The step size, or "auto".
         f, g: Any modules in place of the two MLPs, such as `MLP([128, 1024, 512])` for other widths; f maps
             in_dim to d, g maps d to out_dim.
@@ -51,6 +53,8 @@ class MuseGNN(nn.Module):
         skip: bool = False,
         normalize: bool = False,
         norm: Norm = "none",
+        label_inputs: int = 0,
+        type_inputs: int = 0,
         alpha: Alpha = "auto",
         f: nn.Module | None = None,
         g: nn.Module | None = None,
@@ -63,7 +67,7 @@ class MuseGNN(nn.Module):
                 f"got {layers}, {output_layers} and {steps}."
             )
         if f is None:
-            widths = [in_dim, *[hidden] * layers]
+            widths = [in_dim + type_inputs + label_inputs, *[hidden] * layers]
             f = MLP(
                 widths,
                 dropout=dropout,
@@ -81,6 +85,7 @@ class MuseGNN(nn.Module):
         self.energy = Energy() if energy is None else energy
         self.steps = steps
         self.alpha = alpha
+        self.label_inputs, self.type_inputs = label_inputs, type_inputs
 
     def embed(
         self,

@@ -60,7 +60,9 @@ def prepare(
     assert graph.features is not None
     sizes = graph.features.shape[1], graph.num_classes
     relations = len(graph.relation_names or ()) if config.energy.kind != "smoothness" else 0
-    model = build_model(config, *sizes, graph, num_relations=relations).to(torch.device(device))
+    types = len(graph.node_type_names or ())
+    model = build_model(config, *sizes, graph, num_relations=relations, num_types=types)
+    model = model.to(torch.device(device))
     return Prepared(with_samples(config, store), graph, store, model)
 
 

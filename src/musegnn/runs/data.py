@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from musegnn.features.homes import Features
+from musegnn.features.inputs import Inputs
 from musegnn.graph import Graph
 from musegnn.runs.evaluation import Drawing
 from musegnn.sampling import Draws, SampleStore
@@ -27,6 +28,7 @@ class Data:
     threads: int | None
     is_resumed: bool
     relations: int
+    inputs: Inputs
     _features: dict[torch.device, Features] = field(default_factory=dict)
 
     def loader(self, split: str, device: torch.device) -> Loader | None:
@@ -45,6 +47,7 @@ class Data:
             features=self._features.get(device),
             counts_once=self.store.is_free and split != "train",
             relations=self.relations,
+            inputs=self.inputs,
             fresh=self._draws if self.config.sampling.online and split == "train" else None,
         )
 

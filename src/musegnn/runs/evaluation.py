@@ -23,7 +23,7 @@ from musegnn.sampling.sequence import Samples
 from musegnn.training.batches import Loader
 from musegnn.training.config import Config, SamplingConfig
 from musegnn.training.evaluation import Evaluation, evaluate
-from musegnn.training.forward import device_of, relations_of
+from musegnn.training.forward import device_of, inputs_of, relations_of
 from musegnn.training.metrics import ScoreBook
 
 How = Literal["stored", "online", "hops", "full"]
@@ -98,7 +98,8 @@ def evaluate_split(
 ) -> Evaluation:
     """On samples; every sample with its error bound."""
     how: dict[str, Any] = {"threads": threads, "device": device_of(model), "counts_once": is_free}
-    loader = Loader(samples, graph, targets, relations=relations_of(model), **how)
+    how |= {"relations": relations_of(model), "inputs": inputs_of(model, graph, targets)}
+    loader = Loader(samples, graph, targets, **how)
     return evaluate(model, means, loader, config, bounds=None, update=update_means, label=label)
 
 
@@ -115,7 +116,8 @@ def evaluate_full(
     if scratch is not None and not scratch.is_dir():
         raise InputError(f"{scratch} is no folder. Create it, or leave scratch (--scratch) out.")
     with tempfile.TemporaryDirectory(dir=scratch, prefix="musegnn-") as folder:
-        found = embed_graph(model, graph, means, Path(folder), unseen=config.means.unseen, bound=True)
+        how: dict[str, Any] = {"unseen": config.means.unseen, "inputs": inputs_of(model, graph, targets)}
+        found = embed_graph(model, graph, means, Path(folder), **how, bound=True)
         bound = (found.error_bound or 0.0) / max(float(torch.linalg.vector_norm(found.Y)), 1e-30)
         books = {split: ScoreBook(("accuracy", "macro_f1", config.training.metric)) for split in splits}
         nodes = {split: split_nodes(graph, split) for split in splits}

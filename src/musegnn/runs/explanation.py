@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -44,8 +44,8 @@ class Neighborhood(NamedTuple):
         graph = predictor.graph
         number = find_node(node, graph)
         draws = predictor.draws(np.array([number]))
-        relations = relations_of(model)
-        loader = Loader(draws, graph, None, device=device_of(model), relations=relations)
+        how: dict[str, Any] = {"relations": relations_of(model), "inputs": predictor.inputs}
+        loader = Loader(draws, graph, None, device=device_of(model), **how)
         # A sampler that draws freely may have the node in a later one.
         index = next(i for i in range(len(draws)) if number in draws[i].seeds)
         batch = next(loader.batches([index]))
@@ -87,10 +87,7 @@ class Neighborhood(NamedTuple):
         With those of another node: `features_of={"curl": around.features("wget")}`.
         """
         pairs = [self._edge(u, v) for u, v in without]
-        rows: dict[int, Float[torch.Tensor, " in_dim"]] = {
-            self._inside(node): torch.from_numpy(np.array(row, dtype=np.float32))
-            for node, row in (features_of or {}).items()
-        }
+        rows = {self._inside(node): self._seen_as(node, row) for node, row in (features_of or {}).items()}
         given = self.model, self.batch.sample, self.batch.features, self.asked.mu
         return what_if(*given, seen=self.asked.seen, node=self.node, without=pairs, features_of=rows)
 
@@ -98,6 +95,13 @@ class Neighborhood(NamedTuple):
         """Those of any node of the graph."""
         assert self.graph.features is not None
         return np.asarray(self.graph.features[find_node(node, self.graph)], dtype=np.float32)
+
+    def _seen_as(self, node: Node, row: ArrayLike) -> Float[torch.Tensor, " inputs"]:
+        """Other features, with the type and class that the model sees of a node as they are."""
+        assert self.graph.features is not None
+        place = np.flatnonzero(self.batch.sample.node_ids == find_node(node, self.graph))[0]
+        more = self.batch.features[int(place), self.graph.features.shape[1] :].cpu()
+        return torch.cat([torch.from_numpy(np.array(row, dtype=np.float32)), more])
 
     def _edge(self, u: Node, v: Node) -> tuple[int, int]:
         first, second = find_node(u, self.graph), find_node(v, self.graph)

@@ -1,6 +1,7 @@
 """Predictions for any nodes, of the graph a run was trained on or of another with the same features."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from jaxtyping import Float32, Integer
 from numpy.typing import ArrayLike
 
 from musegnn.errors import InputError
+from musegnn.features.inputs import Inputs
 from musegnn.graph import Graph
 from musegnn.inference.tables import Predictions
 from musegnn.means import MeanEmbeddings
@@ -18,7 +20,7 @@ from musegnn.sampling import Draws
 from musegnn.sampling.base import FreeSampler, Sampler
 from musegnn.training.batches import Loader
 from musegnn.training.evaluation import Scored, score
-from musegnn.training.forward import device_of, relations_of
+from musegnn.training.forward import device_of, inputs_of, relations_of
 
 if TYPE_CHECKING:
     from musegnn.runs.run import Run
@@ -97,7 +99,7 @@ class Predictor:
         """Batches, each with the rows of its seeds that are answered in it; None at the end of a rank's."""
         draws = self.draws(ids)
         model = self.run.model
-        how = {"device": device_of(model), "relations": relations_of(model)}
+        how = {"device": device_of(model), "relations": relations_of(model), "inputs": self.inputs}
         loader = Loader(draws, self.graph, None, threads=self.threads, **how)  # type: ignore[arg-type]
         config, means = self.run.config, self.run.means
         if self.is_inductive and means is not None:
@@ -116,6 +118,14 @@ class Predictor:
                 else first[np.searchsorted(ids, seeds)] == found.batch.index
             )
             yield found, np.flatnonzero(is_here)
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """What the model sees beside the features: of classes, those of the graph's own training nodes."""
+        model, targets = self.run.model, None
+        if model.label_inputs:
+            targets = self.graph.labels if self.is_inductive else self.run.targets()
+        return inputs_of(model, self.graph, targets)
 
     def draws(self, ids: Integer[np.ndarray, " ids"]) -> Draws:
         """The samples around these nodes, which ascend."""

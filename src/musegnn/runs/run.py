@@ -252,7 +252,7 @@ class Run:
         if how not in get_args(How):
             raise InputError(f"how must be one of {', '.join(get_args(How))}; got {how!r}.")
         splits = self._splits(splits, how)
-        targets = self._targets()
+        targets = self.targets()
         current().check_same(
             {
                 "weights with the digest": self.weights_digest,
@@ -319,7 +319,8 @@ class Run:
         assert not isinstance(self.means, ShardedMeans)
         return self.means
 
-    def _targets(self) -> np.ndarray:
+    def targets(self) -> np.ndarray:
+        """Of all nodes."""
         targets = check_targets(self.graph, self.labels, self.config.training.loss)
         if self.record["labels"] != (None if self.labels is None else digest_of(targets)):
             raise InputError(
@@ -358,7 +359,8 @@ class Run:
         Y lies in mapped files, so that a graph whose embeddings exceed the memory gets them, too.
         """
         given = self._unfolded("embed_graph"), self.graph, self._whole_means("embed_graph")
-        return embed_graph(*given, Path(folder), unseen=self.config.means.unseen, bound=bound, keep=True)
+        how: dict[str, Any] = {"unseen": self.config.means.unseen, "inputs": Predictor(self).inputs}
+        return embed_graph(*given, Path(folder), **how, bound=bound, keep=True)
 
     def explain(self, node: Node, *, hops: int | None = None) -> Explanation:
         """Why a node, by id or name, gets its class: exact shares that add up to its logits.

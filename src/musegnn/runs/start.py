@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
@@ -43,7 +42,7 @@ from musegnn.training.config import Config
 from musegnn.training.evaluation import Evaluation, evaluate
 from musegnn.training.expectation import expecting
 from musegnn.training.folder import RunFolder
-from musegnn.training.forward import device_of, relations_of
+from musegnn.training.forward import device_of, inputs_of, relations_of
 from musegnn.training.loop import BEST, STATE, Listener, Trainer
 from musegnn.training.losses import Loss, check_learnable, class_weights_of, make_loss
 from musegnn.training.profile import Profile
@@ -104,7 +103,8 @@ def train(
         config = replace(config, expected={}) if sizes is None else expecting(config, started)
         config = with_step(config, Path(out) if resume else None, ranks)
         targets = check_targets(graph, labels, config.training.loss)
-        data = Data(graph, store, targets, config, threads, resume, relations_of(model))
+        needs = relations_of(model), inputs_of(model, graph, targets)
+        data = Data(graph, store, targets, config, threads, resume, *needs)
         # Before the folder is made: what is refused leaves no run behind.
         config, num_outputs = _checked(data, model, config, is_described=sizes is not None)
         data, loss = replace(data, config=config), _loss(data, config, num_outputs, device_of(model))
@@ -263,8 +263,7 @@ def _checked(data: Data, model: AnyModel, config: Config, *, is_described: bool)
         warmup=settings.warmup,
     )
     _check_step_size(data, model)
-    row = batches.features.read(None, 0, np.zeros(1, dtype=np.int64))
-    width, num_outputs = probe(model, batches.features.rows(row, torch.zeros(1, dtype=torch.int64)))
+    width, num_outputs = probe(model, batches.first_row())
     needed = data.targets.shape[1] if data.targets.ndim == 2 else int(data.targets.max()) + 1
     if needed > num_outputs or (data.targets.ndim == 2 and needed != num_outputs):
         raise InputError(

@@ -16,6 +16,7 @@ from torch import Tensor
 from musegnn.errors import InputError
 from musegnn.extras import has_triton
 from musegnn.features.homes import Features
+from musegnn.features.inputs import Inputs
 from musegnn.graph import Graph
 from musegnn.graph.relation import codes_of
 from musegnn.ranks import ALONE, Ranks
@@ -48,6 +49,7 @@ class Batch:
     node_ids: Integer[Tensor, " nodes"]
     """As the sample's, where the model is."""
     features: Float[Tensor, "nodes in_dim"]
+    """And what else the model sees (`Inputs`)."""
     targets: Tensor
     """Of the seeds: class numbers, -1 where there is none; or 0 and 1 for each label, NaN where unknown."""
 
@@ -60,6 +62,7 @@ class _Read:
     sample: Sample
     node_ids: Integer[Tensor, " nodes"]
     rows: Tensor | None
+    columns: Tensor | None
     targets: Tensor
     resident: list[tuple[Matrix, Resident]]
 
@@ -81,6 +84,7 @@ class Loader:
         features: Features | None = None,
         counts_once: bool = False,
         relations: int = 0,
+        inputs: Inputs | None = None,
         fresh: Callable[[int], Samples] | None = None,
     ) -> None:
         if graph.features is None:
@@ -93,6 +97,7 @@ class Loader:
         """Whether a seed that an earlier sample had is left out of the targets: for samplers that repeat."""
         self.relations = relations
         """How many relations samples tell; 0: they tell none."""
+        self.inputs = inputs or Inputs(graph, None)
         self.fresh = fresh
         """The samples of an epoch, where each epoch has its own."""
         self.waited = 0.0
@@ -128,6 +133,13 @@ class Loader:
             for i in range(max(place - ranks.size + 1, 0), place):
                 seen[self.samples.sample(int(order[i])).seeds] = True
             yield _once(batch, seen)
+
+    def first_row(self) -> Float[Tensor, "1 in_dim"]:
+        """What the model sees of node 0."""
+        node = np.zeros(1, dtype=np.int64)
+        rows = self.features.rows(self.features.read(None, 0, node), torch.from_numpy(node).to(self.device))
+        columns = torch.from_numpy(self.inputs.columns(node, 1)).to(self.device)
+        return self.inputs.extend(rows, columns)
 
     def _read_ahead(self, order: Sequence[int] | Integer[np.ndarray, " samples"]) -> Iterator[_Read]:
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="musegnn-loader")
@@ -167,6 +179,7 @@ class Loader:
             sample=sample,
             node_ids=torch.from_numpy(sample.node_ids),
             rows=self.features.read(split, index, sample.node_ids),
+            columns=self._columns(sample),
             targets=targets.pin_memory() if is_cuda else targets,
             resident=self._prepare(sample) if is_cuda and has_triton() else [],
         )
@@ -175,6 +188,12 @@ class Loader:
         """Its matrices, in memory that the device can read by itself."""
         matrices = [sample, *(matrix for tie in ties(sample, self.relations) for matrix in tie)]
         return [(matrix, prepared(matrix).pin_memory()) for matrix in dict.fromkeys(matrices)]
+
+    def _columns(self, sample: Sample) -> Tensor | None:
+        if not self.inputs.width:
+            return None
+        columns = torch.from_numpy(self.inputs.columns(sample.node_ids, sample.num_seeds))
+        return columns.pin_memory() if self.device.type == "cuda" else columns
 
     def _relation(self, sample: Sample) -> np.ndarray | None:
         return codes_of(self.graph, np.asarray(sample.node_ids), sample.indptr, sample.indices)
@@ -221,7 +240,12 @@ class Loader:
         node_ids = read.node_ids.to(self.device, non_blocking=True)
         targets = read.targets.to(self.device, non_blocking=True)
         features = self.features.rows(read.rows, node_ids)
-        tensors = [node_ids, targets, features]
+        tensors = [node_ids, targets]
+        if read.columns is not None:
+            columns = read.columns.to(self.device, non_blocking=True)
+            features = self.inputs.extend(features, columns)
+            tensors.append(columns)
+        tensors.append(features)
         for matrix, prepared_one in read.resident:
             resident = prepared_one.to(self.device, non_blocking=True)
             keep(matrix, resident)

@@ -23,16 +23,27 @@ from musegnn.unfolding.robust import Robust
 
 
 def build_model(
-    config: Config, in_dim: int, out_dim: int, graph: Graph | None = None, *, num_relations: int = 0
+    config: Config,
+    in_dim: int,
+    out_dim: int,
+    graph: Graph | None = None,
+    *,
+    num_relations: int = 0,
+    num_types: int = 0,
 ) -> AnyModel:
     """The model of a config; its weights are a function of the seed. A peer needs the graph."""
+    if config.model.type_inputs and not num_types:
+        raise InputError("type_inputs=true needs a graph whose nodes have types; this one has none.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.training.seed)
         if config.is_baseline:
             assert graph is not None
             return make(config.baseline.architecture, graph, out_dim, _shape(config))
         energy = build_energy(config.energy, config.model.hidden, num_relations)
-        return MuseGNN(in_dim, out_dim, energy=energy, **asdict(config.model))
+        settings = asdict(config.model)
+        settings["label_inputs"] = out_dim if config.model.label_inputs else 0
+        settings["type_inputs"] = num_types if config.model.type_inputs else 0
+        return MuseGNN(in_dim, out_dim, energy=energy, **settings)
 
 
 def build_energy(config: EnergyConfig, dim: int, num_relations: int) -> AbstractEnergy:
@@ -112,7 +123,7 @@ def describe_model(model: AnyModel, config: Config) -> tuple[Config, dict[str, i
     """The config with the settings of this model, and its sizes; None if no config can say what it is."""
     if isinstance(model, Baseline):
         given = {**asdict(model.shape), "architecture": model.architecture}
-        return config.with_settings(given), {"in_dim": model.in_dim, "out_dim": model.out_dim}
+        return config.with_settings(given), _sizes(model, model.in_dim, model.out_dim)
     config = replace(config, baseline=replace(config.baseline, architecture="MuseGNN"))
     f, g = model.f, model.g
     energy = _describe_energy(model.energy)
@@ -133,14 +144,22 @@ def describe_model(model: AnyModel, config: Config) -> tuple[Config, dict[str, i
             skip=f.skip is not None,
             normalize=f.normalize,
             norm=f.norm,
+            label_inputs=bool(model.label_inputs),
+            type_inputs=bool(model.type_inputs),
         ),
     )
-    sizes = {"in_dim": f.widths[0], "out_dim": g.widths[-1]}
+    sizes = _sizes(model, f.widths[0], g.widths[-1])
     if model.energy.num_relations:
         sizes["num_relations"] = model.energy.num_relations
     twin = build_model(described, **sizes, graph=None)
     same = str(twin) == str(model) and g.normalize is False and _shapes(twin) == _shapes(model)
     return (described, sizes) if same else (config, None)
+
+
+def _sizes(model: AnyModel, inputs: int, out_dim: int) -> dict[str, int]:
+    """Of what a graph has, from what a model takes."""
+    types = {"num_types": model.type_inputs} if model.type_inputs else {}
+    return {"in_dim": inputs - model.type_inputs - model.label_inputs, "out_dim": out_dim, **types}
 
 
 @torch.no_grad()

@@ -3,41 +3,24 @@
 Names are unique over all tables, so that `--set gamma=0.5` needs no table.
 """
 
-import difflib
-import json
-import math
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from musegnn.errors import InputError
-from musegnn.sampling.base import Sampler
+from musegnn.sampling.base import FreeSampler, Sampler
 from musegnn.sampling.catalog import SAMPLERS, make
 from musegnn.training.expectation import expecting
-
-
-def _setting(default: Any, about: str, *, low: float = -math.inf, high: float = math.inf) -> Any:
-    """A field with its line and the numbers it may be, both ends included."""
-    metadata = {"about": about, "low": low, "high": high}
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
-
+from musegnn.training.setting import ABOVE_ZERO, BELOW_ONE, check, nearest, setting, spell
 
 Architecture = Literal[
-    "MuseGNN", "GCN", "SAGE", "GAT", "MLP", "SGC", "SIGN", "APPNP", "LabelPropagation", "LazyGNN", "USP",
-    "SGFormer",
+    "MuseGNN", "GCN", "SAGE", "RSAGE", "GAT", "MLP", "SGC", "SIGN", "APPNP", "LabelPropagation", "LazyGNN",
+    "USP", "SGFormer",
 ]  # fmt: skip
 _hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
-_ABOVE_ZERO = math.ulp(0.0)
-_BELOW_ONE = math.nextafter(1.0, 0.0)
-_LARGEST_WHOLE = 2**63 - 1
-"""Of TOML, and of a seed of torch."""
 _LARGEST_FILE = 1 << 20
 """Bytes of a recipe; it is read into memory whole."""
 
@@ -46,13 +29,13 @@ _LARGEST_FILE = 1 << 20
 class SamplingConfig:
     """How the samples are drawn."""
 
-    sampler: str = _setting("ShadowKHop", "one of the samplers of docs/sampling.md")
-    settings: dict[str, Any] = _setting(
+    sampler: str = setting("ShadowKHop", "one of the samplers of docs/sampling.md")
+    settings: dict[str, Any] = setting(
         {"fanouts": [10, 5]}, "of the sampler; in TOML and with --set by their own names"
     )
-    batch_size: int = _setting(1000, "seeds in a sample", low=1)
-    sample_seed: int = _setting(0, "another seed draws other samples")
-    online: bool = _setting(False, "draw fresh training samples for each epoch")
+    batch_size: int = setting(1000, "seeds in a sample", low=1)
+    sample_seed: int = setting(0, "another seed draws other samples")
+    online: bool = setting(False, "draw fresh training samples for each epoch")
 
     def build(self) -> Sampler:
         """The sampler."""
@@ -63,110 +46,114 @@ class SamplingConfig:
 class EnergyConfig:
     """The energy (eq. 4)."""
 
-    kind: Literal["smoothness", "relational", "predictive", "robust"] = _setting(
+    kind: Literal["smoothness", "relational", "predictive", "robust"] = setting(
         "smoothness", "the paper's, with learned matrices, or with edges not to trust (docs/energies.md)"
     )
-    lambda_: float = _setting(1.0, "weight of the smoothness; where a learned one begins", low=0)
-    gamma: float = _setting(0.0, "weight of the means; 0 trains without M", low=0, high=1e6)
-    laplacian: Literal["normalized", "combinatorial"] = _setting("normalized", "L_s")
-    prox: Literal["none", "relu", "l1", "nonnegative_l1", "group", "box"] = _setting(
+    lambda_: float = setting(1.0, "weight of the smoothness; where a learned one begins", low=0)
+    gamma: float = setting(0.0, "weight of the means; 0 trains without M", low=0, high=1e6)
+    laplacian: Literal["normalized", "combinatorial"] = setting("normalized", "L_s")
+    prox: Literal["none", "relu", "l1", "nonnegative_l1", "group", "box"] = setting(
         "relu", "the penalty zeta"
     )
-    precondition: Literal["none", "jacobi", "authors"] = _setting("none", "of the steps")
-    acceleration: Literal["none", "momentum", "chebyshev"] = _setting(
+    precondition: Literal["none", "jacobi", "authors"] = setting("none", "of the steps")
+    acceleration: Literal["none", "momentum", "chebyshev"] = setting(
         "none", "of the steps; chebyshev needs prox none"
     )
-    rank: int | Literal["full"] = _setting(
+    rank: int | Literal["full"] = setting(
         "full", "of H_r of a typed energy: any matrix, or diagonal and so many directions", low=0
     )
-    limit: float = _setting(
-        2.0, "of |H_r| of a typed energy; the larger it may be, the smaller the steps", low=_ABOVE_ZERO
+    limit: float = setting(
+        2.0, "of |H_r| of a typed energy; the larger it may be, the smaller the steps", low=ABOVE_ZERO
     )
-    per_channel: bool = _setting(False, "a lambda for each channel of a relation")
-    robust_rho: Literal["geman", "charbonnier", "truncated"] = _setting("geman", "of the robust energy")
-    robust_scale: float = _setting(1.0, "its squared distance from which on less counts", low=_ABOVE_ZERO)
-    average: Literal["row", "symmetric"] = _setting("row", "over neighbors, of the predictive energy")
+    per_channel: bool = setting(False, "a lambda for each channel of a relation")
+    robust_rho: Literal["geman", "charbonnier", "truncated"] = setting("geman", "of the robust energy")
+    robust_scale: float = setting(1.0, "its squared distance from which on less counts", low=ABOVE_ZERO)
+    average: Literal["row", "symmetric"] = setting("row", "over neighbors, of the predictive energy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """f, K steps, g."""
 
-    hidden: int = _setting(512, "d, the width of f, of the embeddings and of g", low=1)
-    steps: int = _setting(8, "K", low=0)
-    alpha: float | Literal["auto"] = _setting("auto", "step size", low=_ABOVE_ZERO)
-    layers: int = _setting(3, "of f", low=1)
-    output_layers: int = _setting(3, "of g", low=1)
-    dropout: float = _setting(0.0, "in f and g, behind each ReLU", low=0, high=_BELOW_ONE)
-    input_dropout: float = _setting(0.0, "of the features", low=0, high=_BELOW_ONE)
-    embedding_dropout: float = _setting(0.0, "of Y, before g", low=0, high=_BELOW_ONE)
-    skip: bool = _setting(False, "one Linear past f, and one past g")
-    norm: Literal["none", "layer", "batch"] = _setting(
+    hidden: int = setting(512, "d, the width of f, of the embeddings and of g", low=1)
+    steps: int = setting(8, "K", low=0)
+    alpha: float | Literal["auto"] = setting("auto", "step size", low=ABOVE_ZERO)
+    layers: int = setting(3, "of f", low=1)
+    output_layers: int = setting(3, "of g", low=1)
+    dropout: float = setting(0.0, "in f and g, behind each ReLU", low=0, high=BELOW_ONE)
+    input_dropout: float = setting(0.0, "of the features", low=0, high=BELOW_ONE)
+    embedding_dropout: float = setting(0.0, "of Y, before g", low=0, high=BELOW_ONE)
+    skip: bool = setting(False, "one Linear past f, and one past g")
+    norm: Literal["none", "layer", "batch"] = setting(
         "none", "before each ReLU of f and g; of a peer behind each convolution, and only there batch"
     )
-    normalize: bool = _setting(False, "divide each row of the features by the sum of its absolute values")
+    normalize: bool = setting(False, "divide each row of the features by the sum of its absolute values")
+    label_inputs: bool = setting(
+        False, "f also sees the classes of training nodes, but for the seeds of a sample; needs gamma 0"
+    )
+    type_inputs: bool = setting(False, "f also sees the types of nodes, where the graph has them")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineConfig:
     """A peer in the place of MuseGNN (docs/baselines.md), of which it takes the width, layers and dropout."""
 
-    architecture: Architecture = _setting("MuseGNN", "or a peer (docs/baselines.md)")
-    residual: bool = _setting(False, "past each convolution")
-    heads: int = _setting(4, "of GAT", low=1)
-    history: Literal["none", "gas", "graphfm", "freshgnn"] = _setting(
+    architecture: Architecture = setting("MuseGNN", "or a peer (docs/baselines.md)")
+    residual: bool = setting(False, "past each convolution")
+    heads: int = setting(4, "of GAT", low=1)
+    history: Literal["none", "gas", "graphfm", "freshgnn"] = setting(
         "none", "embeddings of earlier steps in place of neighbors outside of a sample"
     )
-    momentum: float = _setting(
+    momentum: float = setting(
         0.5, "of GraphFM and LazyGNN; the share of FreshGNN's cache, of USP's edges", low=0, high=1
     )
-    restart: float = _setting(0.1, "probability, of APPNP, LazyGNN and LabelPropagation", low=0, high=1)
-    correct_and_smooth: bool = _setting(False, "predictions by those of neighbors, behind MLP, SGC or SIGN")
+    restart: float = setting(0.1, "probability, of APPNP, LazyGNN and LabelPropagation", low=0, high=1)
+    correct_and_smooth: bool = setting(False, "predictions by those of neighbors, behind MLP, SGC or SIGN")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeansConfig:
     """M (eq. 9)."""
 
-    rho: float = _setting(0.9, "how much of the past is kept", low=0, high=1)
-    unseen: Literal["zero", "mask"] = _setting(
+    rho: float = setting(0.9, "how much of the past is kept", low=0, high=1)
+    unseen: Literal["zero", "mask"] = setting(
         "mask", "nodes without an embedding so far are not drawn to one; zero: to 0 (the paper)"
     )
-    means_home: Literal["memory", "disk"] = _setting(
+    means_home: Literal["memory", "disk"] = setting(
         "memory", "where M lies; disk: a mapped file in the run folder, for M larger than memory"
     )
-    means_dtype: Literal["float32", "bfloat16"] = _setting("float32", "of M")
+    means_dtype: Literal["float32", "bfloat16"] = setting("float32", "of M")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """Loss, optimizer, and when to stop."""
 
-    epochs: int = _setting(20, "passes over all training samples", low=1)
-    samples_per_step: int = _setting(0, "whose gradients a step adds up; 0: one of each rank", low=0)
-    lr: float = _setting(1e-3, "of Adam", low=_ABOVE_ZERO)
-    weight_decay: float = _setting(0.0, "of Adam", low=0)
-    schedule: Literal["constant", "cosine", "linear"] = _setting("constant", "of lr; the others end at 0")
-    warmup: int = _setting(0, "steps over which lr rises from 0", low=0)
-    clip: float = _setting(0.0, "largest norm of the gradient; 0 does not clip", low=0)
-    loss: Literal["cross_entropy", "bce"] = _setting("cross_entropy", "bce: several labels for each node")
-    class_weights: bool = _setting(False, "rare classes weigh more, as 1 / their number of training nodes")
-    label_smoothing: float = _setting(0.0, "of the cross-entropy", low=0, high=1)
-    metric: Literal["accuracy", "macro_f1", "roc_auc"] = _setting(
+    epochs: int = setting(20, "passes over all training samples", low=1)
+    samples_per_step: int = setting(0, "whose gradients a step adds up; 0: one of each rank", low=0)
+    lr: float = setting(1e-3, "of Adam", low=ABOVE_ZERO)
+    weight_decay: float = setting(0.0, "of Adam", low=0)
+    schedule: Literal["constant", "cosine", "linear"] = setting("constant", "of lr; the others end at 0")
+    warmup: int = setting(0, "steps over which lr rises from 0", low=0)
+    clip: float = setting(0.0, "largest norm of the gradient; 0 does not clip", low=0)
+    loss: Literal["cross_entropy", "bce"] = setting("cross_entropy", "bce: several labels for each node")
+    class_weights: bool = setting(False, "rare classes weigh more, as 1 / their number of training nodes")
+    label_smoothing: float = setting(0.0, "of the cross-entropy", low=0, high=1)
+    metric: Literal["accuracy", "macro_f1", "roc_auc"] = setting(
         "accuracy", "chooses the best epoch on the validation nodes"
     )
-    patience: int = _setting(0, "epochs without a better one after which to stop; 0 never stops", low=0)
-    evaluate_every: int = _setting(1, "epochs between two looks at the validation nodes", low=1)
-    precision: Literal["float32", "bfloat16"] = _setting("float32", "of f and g; on a GPU also of the steps")
-    features_home: Literal["auto", "gpu", "ram", "mapped", "cached", "packed"] = _setting(
+    patience: int = setting(0, "epochs without a better one after which to stop; 0 never stops", low=0)
+    evaluate_every: int = setting(1, "epochs between two looks at the validation nodes", low=1)
+    precision: Literal["float32", "bfloat16"] = setting("float32", "of f and g; on a GPU also of the steps")
+    features_home: Literal["auto", "gpu", "ram", "mapped", "cached", "packed"] = setting(
         "auto", "where features lie (docs/features.md); auto: the first that fits"
     )
-    features_cache: float | Literal["auto"] = _setting(
+    features_cache: float | Literal["auto"] = setting(
         "auto", "of cached: bytes of rows in memory, or up to 1 their share of the features", low=0
     )
-    features_pack: str = _setting("", "of packed: its folder, if it is not beside the samples")
-    update_means: bool = _setting(False, "M also changes during evaluation, as in the authors' code")
-    seed: int = _setting(0, "of weights, dropout and order", low=0)
+    features_pack: str = setting("", "of packed: its folder, if it is not beside the samples")
+    update_means: bool = setting(False, "M also changes during evaluation, as in the authors' code")
+    seed: int = setting(0, "of weights, dropout and order", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,8 +178,8 @@ class Config:
     def __post_init__(self) -> None:
         for table in TABLES:
             part = getattr(self, table)
-            for setting in fields(part):
-                _check(setting, getattr(part, setting.name), _hints(type(part))[setting.name])
+            for one in fields(part):
+                check(one, getattr(part, one.name), _hints(type(part))[one.name])
         self.sampling.build()
         if self.training.update_means and self.means.means_home == "disk":
             raise InputError(
@@ -207,6 +194,23 @@ class Config:
             )
         if self.energy.kind != "smoothness" and self.energy.lambda_ == 0:
             raise InputError(f"kind='{self.energy.kind}' needs lambda_ above 0; got 0.")
+        if self.model.label_inputs:
+            self._check_label_inputs()
+
+    def _check_label_inputs(self) -> None:
+        """A class must not come back to the seed that it is to be predicted for."""
+        if self.has_means:
+            raise InputError(
+                f"label_inputs=true needs gamma=0, since M would remember a node's own class; "
+                f"got gamma={self.energy.gamma:g}."
+            )
+        if isinstance(self.sampling.build(), FreeSampler):
+            raise InputError(
+                f"label_inputs=true needs training nodes that are no seeds; got {self.sampling.sampler}, of "
+                "which all are. Take ShadowKHop, or another sampler that is given its seeds."
+            )
+        if self.training.loss == "bce":
+            raise InputError("label_inputs=true needs one class a node; got loss='bce'. Leave it out.")
 
     @property
     def is_baseline(self) -> bool:
@@ -225,7 +229,7 @@ class Config:
 
     def with_settings(self, settings: dict[str, Any]) -> "Config":
         """With some settings changed, by name, `kind` or `energy.kind`; unknown ones are told the nearest."""
-        places = {setting.name: table for table, setting in settings_of_tables()}
+        places = {one.name: table for table, one in settings_of_tables()}
         full = {f"{table}.{name}": name for name, table in places.items()}
         settings = {full.get(name, name): value for name, value in settings.items()}
         parts: dict[str, dict[str, Any]] = {}
@@ -260,7 +264,7 @@ class Config:
             body = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
             raise InputError(f"{where} is not TOML: {error}.") from error
-        known = {setting.name for setting in fields(cls)}
+        known = {one.name for one in fields(cls)}
         settings: dict[str, Any] = {}
         plain: dict[str, Any] = {}
         for name, value in body.items():
@@ -271,7 +275,7 @@ class Config:
                 noun = "a text" if kind is str else "a table"
                 raise InputError(f"{where}: {name} must be {noun}; got {value!r}.")
             if name in TABLES:
-                names = {setting.name for setting in fields(TABLES[name])} - {"settings"}
+                names = {one.name for one in fields(TABLES[name])} - {"settings"}
                 if name == "sampling":
                     names |= set(_sampler_settings(value.get("sampler", SamplingConfig.sampler)))
                 for key in value:
@@ -287,20 +291,20 @@ class Config:
 
     def to_toml(self) -> str:
         """Every setting, each behind its line."""
-        lines = [f"{name} = {_spell(getattr(self, name))}" for name in ("name", "about", "dataset")]
+        lines = [f"{name} = {spell(getattr(self, name))}" for name in ("name", "about", "dataset")]
         tables = {"options": self.options, "expected": self.expected}
         for table in TABLES:
             lines += ["", f"[{table}]"]
             part = getattr(self, table)
-            for setting in fields(part):
-                if setting.name == "settings":
-                    lines += [f"{name} = {_spell(value)}" for name, value in part.settings.items()]
+            for one in fields(part):
+                if one.name == "settings":
+                    lines += [f"{name} = {spell(value)}" for name, value in part.settings.items()]
                 else:
-                    about = setting.metadata["about"]
-                    lines.append(f"{setting.name} = {_spell(getattr(part, setting.name))}  # {about}")
+                    about = one.metadata["about"]
+                    lines.append(f"{one.name} = {spell(getattr(part, one.name))}  # {about}")
         for table, values in tables.items():
             if values:
-                lines += ["", f"[{table}]", *(f"{name} = {_spell(value)}" for name, value in values.items())]
+                lines += ["", f"[{table}]", *(f"{name} = {spell(value)}" for name, value in values.items())]
         return "\n".join(lines) + "\n"
 
 
@@ -317,8 +321,8 @@ TABLES: dict[str, type[Any]] = {
 def settings_of_tables() -> Iterator[tuple[str, Field[Any]]]:
     """Every setting with its table."""
     for table, kind in TABLES.items():
-        for setting in fields(kind):
-            yield table, setting
+        for one in fields(kind):
+            yield table, one
 
 
 def _sampler_settings(sampler: str) -> list[str]:
@@ -330,16 +334,9 @@ def _unknown(name: str, known: list[str]) -> str:
     if owners := [sampler for sampler in SAMPLERS if name in _sampler_settings(sampler)]:
         whose = " or ".join(owners)
         return f"{name!r} is a setting of the sampler {whose}, not of this one. Set sampler={owners[0]}, too."
-    near = _near(name.rpartition(".")[2], known)
+    near = nearest(name.rpartition(".")[2], known)
     hint = f"Did you mean {near!r}?" if near else f"There are {', '.join(known)}."
     return f"there is no setting {name!r}. {hint}"
-
-
-def _near(name: str, known: list[str]) -> str | None:
-    """The nearest of some names, whatever the capitals."""
-    by_lower = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-    return by_lower[near[0]] if near else None
 
 
 def _whole(value: Any, table: str, name: str) -> Any:
@@ -347,51 +344,3 @@ def _whole(value: Any, table: str, name: str) -> Any:
     if _hints(TABLES[table])[name] is int and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
-
-
-def _check(setting: "Field[Any]", value: Any, hint: Any) -> None:
-    """The type, the choices and the range."""
-    low, high = setting.metadata["low"], setting.metadata["high"]
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
-    if value in choices and not isinstance(value, bool):
-        return
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if bool in kinds and isinstance(value, bool):
-        return
-    if str in kinds and isinstance(value, str):
-        return
-    if dict in (get_origin(kind) for kind in kinds) and isinstance(value, dict):
-        return
-    if is_number and float in kinds and low <= value <= high and abs(value) <= sys.float_info.max:
-        return
-    if is_number and int in kinds and isinstance(value, int) and low <= value <= min(high, _LARGEST_WHOLE):
-        return
-    near = _near(value, choices) if isinstance(value, str) else None
-    hint = f" Did you mean {near!r}?" if near else ""
-    raise InputError(f"{setting.name} must be {_allowed(kinds, choices, low, high)}; got {value!r}.{hint}")
-
-
-def _allowed(kinds: tuple[Any, ...], choices: list[Any], low: float, high: float) -> str:
-    words = [repr(choice) for choice in choices]
-    if bool in kinds:
-        words.append("true or false")
-    if str in kinds:
-        words.append("a text")
-    if int in kinds or float in kinds:
-        noun = "a whole number" if int in kinds else "a number"
-        limits = [f"above {0}" if low == _ABOVE_ZERO else f"at least {low:g}"] if low > -math.inf else []
-        if high < math.inf:
-            limits.append("below 1" if high == _BELOW_ONE else f"at most {high:g}")
-        words.append(" ".join([noun, " and ".join(limits)]).strip())
-    return " or ".join(words)
-
-
-def _spell(value: Any) -> str:
-    """A value as TOML writes it."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{name} = {_spell(part)}" for name, part in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_spell(part) for part in value) + "]"
-    # TOML is stricter than JSON: no surrogates, no bare DEL.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -248,8 +248,9 @@ def _is_record(record: dict[str, Any]) -> bool:
     """Whether it names a graph and samples as `musegnn.train` does."""
     model = record.get("model")
     sizes = {name: type(size) for name, size in model.items()} if isinstance(model, dict) else {}
-    # Of an energy with relations.
-    kinds = {"in_dim": int, "out_dim": int} | ({"num_relations": int} if "num_relations" in sizes else {})
+    # Of an energy with relations, and of a model that sees types.
+    kinds = {"in_dim": int, "out_dim": int}
+    kinds |= {name: int for name in ("num_relations", "num_types") if name in sizes}
     return (
         all(_is_place(record.get(part)) for part in ("graph", "samples"))
         and (model is None or sizes == kinds)

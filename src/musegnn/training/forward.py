@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from musegnn.baselines.contract import AnyModel, Baseline
+from musegnn.features.inputs import Inputs
+from musegnn.graph import Graph
 from musegnn.means.embeddings import Ids
 from musegnn.means.sharded import Means, Movable, Note, Request, ShardedMeans
 from musegnn.models import MuseGNN
@@ -132,7 +134,12 @@ def cast(precision: str, device: torch.device) -> AbstractContextManager[object]
 
 def relations_of(model: AnyModel) -> int:
     """How many relations samples must tell; 0: none."""
-    return model.energy.num_relations if isinstance(model, MuseGNN) else 0
+    return (model.energy if isinstance(model, MuseGNN) else model).num_relations
+
+
+def inputs_of(model: AnyModel, graph: Graph, targets: np.ndarray | None) -> Inputs:
+    """What the model sees of the nodes of a graph beside their features."""
+    return Inputs(graph, targets, num_types=model.type_inputs, num_classes=model.label_inputs)
 
 
 def device_of(model: AnyModel) -> torch.device:
