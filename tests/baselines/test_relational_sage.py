@@ -22,7 +22,7 @@ from musegnn.unfolding.ties import ties
 from strategies import edge_lists
 
 SIZES = [(3, 5), (5, 3), (4, 4)]
-"""The mean first, the matrix first, and whichever has a gradient to spare."""
+"""The mean first, the matrix first, and of equal widths the matrix."""
 
 
 def typed(edges, relation, relations, num_nodes, dim=5):
@@ -94,11 +94,13 @@ def test_gradients_by_differences(sizes):
         return torch.func.functional_call(conv, dict(zip(names, parts, strict=True)), (rows, ways))
 
     assert torch.autograd.gradcheck(layer, (x, *weights), fast_mode=True)
-    # Features have no gradient, which changes the order.
+    # Features have no gradient.
     assert torch.autograd.gradcheck(lambda *parts: layer(x.detach(), *parts), weights, fast_mode=True)
 
 
-@pytest.mark.parametrize("settings", [{}, TUNED, {"norm": "batch", "layers": 2}, {"layers": 1}, {"hidden": 2}])
+@pytest.mark.parametrize(
+    "settings", [{}, TUNED, {"norm": "batch", "layers": 2}, {"layers": 1}, {"hidden": 2}]
+)
 @pytest.mark.parametrize("sampler", [ShadowKHop([3, 2]), NeighborSampling([2, 1]), Cluster(parts=1)])
 def test_a_sample_by_the_dense_layers(sampler, settings):
     """Of neighbor samples, whatever edges were drawn."""
@@ -130,7 +132,7 @@ def test_without_relations_it_is_sage(settings):
 
 
 def test_the_sum_is_that_of_pygs_relational_convolution():
-    """Relation r and its direction are type 2r or 2r + 1 of R-GCN; PyG's messages go from source to target."""
+    """Relation and direction are type 2r or 2r + 1 of R-GCN; PyG's messages go from source to target."""
     pyg = pytest.importorskip("torch_geometric.nn")
     graph, A = some()
     model = made(graph, layers=1)
