@@ -15,6 +15,8 @@ def small_graph():
         labels=[0, 0, 1, -1],
         split=[0, 1, 2, 2],
         class_names=["calm", "loud"],
+        node_type=[1, 0, 1, 1],
+        node_type_names=["user", "item"],
     )
 
 
@@ -25,6 +27,7 @@ def test_a_store_is_described(tmp_path, capsys):
     for part in (
         "nodes         4",
         "3 undirected",
+        "node types    user 1, item 3",
         "mean 1.5, median 1",
         "0.500 of the edges",
         "calm",
@@ -43,6 +46,16 @@ def test_json_holds_the_figures(tmp_path, capsys):
     assert record["num_edges"] == 6
     assert record["verified"] is True
     assert record["class_counts"] == [2, 1]
+    assert record["node_type_counts"] == {"user": 1, "item": 3}
+
+
+def test_of_many_types_the_largest_are_shown(tmp_path, capsys):
+    types = np.concatenate([np.arange(20), np.full(5, 17)])
+    Graph.from_edges([[0], [1]], node_type=types).save(tmp_path / "g")
+    assert main(["info", str(tmp_path / "g")]) == 0
+    shown = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("node types"))
+    assert shown.startswith("node types    type 17 6, type 0 1, type 1 1,")
+    assert shown.endswith(", type 10 1 and 8 more")
 
 
 def test_verify_finds_a_flipped_byte_in_any_array(tmp_path, capsys):

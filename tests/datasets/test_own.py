@@ -313,6 +313,8 @@ def test_labels_may_be_an_array_of_words(example, tmp_path):
         '"id1","id2"\n"0","1"\n"1","2"\n',
         "Node2 Node1\n1 0\n2 1\n",
         "head\ttail\n0\t1\n1\t2\n",
+        "source;target\n0;1\n1;2\n",
+        '0;1\n"1"; 2\n',
     ],
 )
 def test_edge_lists_of_the_wild_are_understood(content, tmp_path):

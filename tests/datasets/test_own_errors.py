@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -158,6 +159,65 @@ def test_a_faulty_edge_list_is_named_with_its_line(content, expected, folder):
 def test_a_faulty_table_is_named_with_its_line(part, edges, content, expected, folder):
     (folder / "p.csv").write_text(content)
     assert error(folder, edges, **{part: "p.csv"}).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("first", "labels", "is_asked"),
+    [
+        ("a,b", None, True),
+        ("film 1;film 2", None, True),
+        ("ann,b", None, False),
+        ("ann,cy", None, False),
+        ("1.5,b", None, False),
+        ("source,target", None, False),
+        ("a,b", "id,label\nann,0\n", True),
+        ("a,b", "id,label\nann,0\na,1\n", False),
+    ],
+)
+def test_a_first_line_that_may_be_a_header_is_asked_about(first, labels, is_asked, folder):
+    rest = "ann,bob\nbob,cy\n".replace(",", ";" if ";" in first else ",")
+    (folder / "e.csv").write_text(f"{first}\n{rest}")
+    (folder / "l.csv").write_text(labels or "")
+    files = {} if labels is None else {"labels": folder / "l.csv"}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        own.read(folder / "e.csv", named=True, **files)
+    assert [str(one.message).partition(": is")[2][:20] for one in said] == [" line 1 a header? It"] * is_asked
+
+
+def test_a_single_edge_is_not_asked_about(folder):
+    (folder / "e.csv").write_text("ann,bob\n")
+    assert own.read(folder / "e.csv").num_nodes == 2
+
+
+def test_a_header_that_is_not_known_is_asked_about_if_the_nodes_are(folder):
+    (folder / "n.csv").write_text("id\nann\nbob\ncy\n")
+    (folder / "e.csv").write_text("a,b\nann,bob\n")
+    expected = (
+        "e.csv begins with 'a,b', and neither is in n.csv: is line 1 a header? Then write source,target"
+    )
+    assert error(folder, "e.csv", nodes="n.csv").startswith(expected)
+    (folder / "e.csv").write_text("a,ann\nann,bob\n")
+    assert error(folder, "e.csv", nodes="n.csv").startswith("e.csv, line 1: node 'a' is not in the nodes")
+
+
+@pytest.mark.parametrize("column", ["y", "category", "target"])
+def test_a_class_under_another_name_is_asked_for(column, folder):
+    (folder / "n.csv").write_text(f"id,{column}\n0,a\n1,b\n2,a\n")
+    said = (
+        rf"n\.csv: not used: {column}\. If the class of the nodes is among them, rename that column to label"
+    )
+    with pytest.warns(UserWarning, match=said):
+        own.read(folder / "e.csv", nodes=folder / "n.csv")
+    (folder / "l.csv").write_text("id,label\n0,1\n")
+    with pytest.warns(UserWarning, match=rf"not used: {column}\.$"):
+        own.read(folder / "e.csv", nodes=folder / "n.csv", labels=folder / "l.csv")
+
+
+def test_a_decimal_comma_is_told(folder):
+    (folder / "x.csv").write_text("id;a\n0;1,5\n1;2\n2;3\n")
+    expected = "x.csv, line 2: '1,5' in column 2 is no number. Write a decimal point, not a comma."
+    assert error(folder, "e.csv", features="x.csv") == expected
 
 
 def test_keyed_features_must_have_every_node(folder):

@@ -62,7 +62,8 @@ def numbers(table, columns, dtype, **options) -> np.ndarray:
     return np.concatenate([block.numbers(columns, dtype, **options) for block in table.blocks(columns)])
 
 
-characters = st.characters(exclude_characters="\n\r\0\t\x1f#%\ufeff", exclude_categories=["Cs"])
+# Without semicolons, which make columns of what has no comma.
+characters = st.characters(exclude_characters="\n\r\0\t\x1f#%;\ufeff", exclude_categories=["Cs"])
 words = st.text(st.sampled_from('ab", ') | characters, max_size=6).map(lambda word: word.strip(" "))
 tables = st.integers(1, 4).flatmap(
     lambda width: st.lists(st.lists(words, min_size=width, max_size=width), min_size=1, max_size=12)
@@ -97,7 +98,7 @@ def test_strings_are_what_the_csv_module_writes(rows, header, ending, quoting, f
     values=hnp.arrays(
         np.int64, st.tuples(st.integers(1, 20), st.integers(1, 5)), elements=st.integers(-(2**63), 2**63 - 1)
     ),
-    separator=st.sampled_from([",", "\t", " ", ", ", " , ", "   ", " \t ", "\t\t "]),
+    separator=st.sampled_from([",", "\t", ";", " ", ", ", " , ", "; ", "   ", " \t ", "\t\t "]),
     data=st.data(),
 )
 def test_any_columns_are_read_as_numbers(values, separator, data, tmp_path_factory):
@@ -155,12 +156,22 @@ def test_empty_fields_are_missing_numbers(file, tmp_path):
         ('a"b"\tc', "t.tsv", True, ['a"b"', "c"]),
         ('"a ""b""", "c"', "t.csv", True, ['a "b"', "c"]),
         ('"a" b', "t.txt", True, ['"a"', "b"]),
+        ("a;b c", "t.csv", True, ["a", "b c"]),
+        ("a; b", "t.txt", True, ["a", "b"]),
+        ("a;b,c", "t.csv", True, ["a;b", "c"]),
+        ("a;b\tc", "t.tsv", True, ["a;b", "c"]),
+        ('"a;b";c', "t.csv", True, ["a;b", "c"]),
     ],
 )
 def test_the_first_line_shows_what_separates_columns(line, file, blanks, expected, tmp_path):
     table = opened(write(tmp_path / file, line), blanks=blanks)
     assert table.head == [expected]
     assert strings(table, range(len(expected))) == [expected]
+
+
+def test_one_name_with_a_semicolon_is_no_row_of_a_table(tmp_path):
+    table = opened(write(tmp_path / "t.csv", "good; bad\nugly\n"), blanks=False)
+    assert (table.num_columns, strings(table, [0])) == (1, [["good; bad"], ["ugly"]])
 
 
 @pytest.mark.parametrize("file", ["t.txt", "t.txt.gz"])

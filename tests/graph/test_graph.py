@@ -469,6 +469,14 @@ def test_an_estimate_is_never_too_small(edges, data):
         assert building.estimate(source).store_bytes >= graph.stored.num_bytes
 
 
+def test_types_take_a_byte_a_node():
+    plain, typed = (
+        building.estimate(a_source([], num_nodes=50, num_edges=9, node_type=types))
+        for types in (None, np.zeros(50, dtype=np.uint8))
+    )
+    assert typed.store_bytes - plain.store_bytes == 50
+
+
 def test_a_source_that_does_not_know_its_size_has_no_estimate():
     assert building.estimate(a_source([], num_nodes=5)) is None
     assert building.estimate(a_source([], num_edges=5)).store_bytes > 0

@@ -27,7 +27,7 @@ def import_(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the graph store to write.")],
     root: Annotated[Path | None, typer.Option(help="Folder with a dataset's raw files.")] = None,
     nodes: Annotated[
-        Path | None, typer.Option(help="Own data: node ids in order; may hold label, split.")
+        Path | None, typer.Option(help="Own data: ids in order; may hold label, split, type.")
     ] = None,
     features: Annotated[Path | None, typer.Option(help="Own data: one row of numbers per node.")] = None,
     labels: Annotated[Path | None, typer.Option(help="Own data: the class of each node.")] = None,
@@ -70,6 +70,7 @@ def import_(
         root=root,
         topology=topology,
         options=parse(settings or [], "seed=1"),
+        name=out.resolve().name,
     )
     budget = None if memory is None else _bytes(memory)
     plan = _plan(described, out)
@@ -104,7 +105,9 @@ def _described(
     root: Path | None,
     topology: bool,
     options: dict[str, Any],
+    name: str,
 ) -> GraphSource:
+    """A dataset has its own name; files of one's own are called as the folder that is written."""
     is_file = Path(source).suffix != "" or Path(source).exists()
     if catalog.is_known(source) or not is_file:
         given = [f"--{name}" for name, path in own_files.items() if path is not None]
@@ -124,6 +127,7 @@ def _described(
         split=split,
         num_nodes=num_nodes,
         named=named,
+        name=name,
     )
 
 

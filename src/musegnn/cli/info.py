@@ -136,11 +136,22 @@ def _print_graph(graph: Graph, figures: Statistics) -> None:
         show.line(
             "relations", ", ".join(f"{name} {count:,}" for name, count in figures.relation_counts.items())
         )
+    if figures.node_type_counts:
+        show.line("node types", _largest(figures.node_type_counts))
     if graph.features is not None:
         show.line("features", f"{graph.features.shape[1]} columns of {graph.features.dtype}")
     _print_degrees(figures)
     _print_labels(graph, figures)
     _print_bytes(graph)
+
+
+def _largest(counts: dict[str, int]) -> str:
+    """All of a few, in their order; of many the largest."""
+    shown = list(counts.items())
+    if len(shown) > MAX_CLASSES:
+        shown = sorted(shown, key=lambda one: -one[1])[:MAX_CLASSES]
+    more = f" and {len(counts) - len(shown)} more" if len(shown) < len(counts) else ""
+    return ", ".join(f"{name} {count:,}" for name, count in shown) + more
 
 
 def _print_degrees(figures: Statistics) -> None:

@@ -21,6 +21,7 @@ RELATION = ("relation", "type", "edge_type", "rel")
 ID = ("id", "node", "node_id", "name")
 LABEL = ("label", "labels", "class")
 SPLIT = ("split",)
+TYPE = ("type", "node_type")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +59,10 @@ def is_edge_header(fields: list[str]) -> bool:
 
 def is_node_header(fields: list[str]) -> bool:
     """Whether the first line of a nodes, labels or split table names a column."""
-    return fields[0] in ID or find(fields, LABEL) is not None or find(fields, SPLIT) is not None
+    # "type" alone is more likely a node or a label.
+    has_types = find(fields, ID) is not None and find(fields, TYPE) is not None
+    has_values = find(fields, LABEL) is not None or find(fields, SPLIT) is not None
+    return fields[0] in ID or has_values or has_types
 
 
 def is_feature_header(fields: list[str]) -> bool:
@@ -101,11 +105,11 @@ def value_column(table: Table, names: Sequence[str]) -> Column:
     return Column(table=table, key=key, number=number)
 
 
-def warn_unused(table: Table, used: Sequence[int | None]) -> None:
-    """Say which named columns are left out."""
+def warn_unused(table: Table, used: Sequence[int | None], hint: str = "") -> None:
+    """Say which named columns are left out, and what to do if one of them is meant to be read."""
     unused = [name or "(no name)" for i, name in enumerate(table.columns or ()) if i not in used]
     if unused:
-        warnings.warn(f"{table.path}: not used: {', '.join(unused)}.", stacklevel=2)
+        warnings.warn(f"{table.path}: not used: {', '.join(unused)}.{hint}", stacklevel=2)
 
 
 def _described(table: Table) -> str:

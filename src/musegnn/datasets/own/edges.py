@@ -1,5 +1,6 @@
 """An edge list of any format: what its columns mean, one pass to look at it, then chunks of node numbers."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,19 +71,39 @@ class EdgeList:
             )
         return True
 
+    def check_first_line(self, ids: NameIds, nodes: Path) -> None:
+        """Refuse a first line of which the nodes table knows neither name: it is hardly an edge."""
+        if self._may_be_header() and not ids.has_any([self.table.head[0][end] for end in self._ends]):
+            raise InputError(
+                f"{self._beginning()}, and neither is in {nodes}: is line 1 a header? Then write "
+                "source,target instead; if it is an edge, add its nodes there, or leave the nodes table out."
+            )
+
     def survey(self, ids: Ids) -> Survey:
         """Read all edges once, numbering new names on the way."""
         num_edges = num_nodes = 0
         relations: set[str] = set()
+        is_unsure = isinstance(ids, NameIds) and self._may_be_header()
+        known = len(ids) if isinstance(ids, NameIds) else 0
+        first, num_met = np.zeros(2, dtype=np.int64), 0
         with progress("Collecting ids", self.table.estimate_rows()) as advance:
             for block in self._blocks(ids):
                 nodes = ids.of(block, self._ends)
                 num_nodes = max(num_nodes, 1 + int(nodes.max(initial=-1)))
+                if is_unsure:
+                    first = first if num_edges else nodes[0]
+                    num_met += int(np.isin(nodes, first).sum())
                 num_edges += len(nodes)
                 if self.relation is not None:
                     relations.update(self._relations(block, self.relation))
                     self._check_count(relations)
                 advance(len(nodes))
+        if is_unsure and num_edges > 1 and num_met == 2 and first.min() >= known:
+            warnings.warn(
+                f"{self._beginning()}, names that occur nowhere else: is line 1 a header? It is read as an "
+                "edge. If it is a header, write source,target instead; if not, put that above it.",
+                stacklevel=2,
+            )
         return Survey(num_edges=num_edges, num_nodes=num_nodes, relation_names=self._name(relations))
 
     def chunks(self, ids: Ids, relation_names: Sequence[str] | None) -> Iterator[EdgeChunk]:
@@ -145,6 +166,13 @@ class EdgeList:
             return sorted(relations)
         return [f"relation {r}" for r in range(1 + max(map(int, relations), default=0))]
 
+    def _may_be_header(self) -> bool:
+        """Without a header that is known, a first line of words may be one."""
+        return self.table.columns is None and not any(map(is_number, self.table.head[0]))
+
+    def _beginning(self) -> str:
+        return f"{self.path} begins with {','.join(self.table.head[0])!r}"
+
     def _find_ends(self) -> tuple[int, int]:
         names, count = self.table.columns, self.table.num_columns
         ends = find_ends(names) if names is not None else None
@@ -153,7 +181,7 @@ class EdgeList:
         if count < 2:
             raise InputError(
                 f"{self.path} has one column. An edge list needs two ids in each line, separated by a comma, "
-                "a tab or blanks."
+                "a tab, a semicolon or blanks."
             )
         if count > 2 and names is None:
             raise InputError(

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int64
 
+from musegnn.datasets.raw.fields import Fields
 from musegnn.datasets.raw.name_index import NameIndex
 from musegnn.datasets.raw.table import Block, Table
 from musegnn.errors import InputError
@@ -80,6 +81,10 @@ class NameIds:
                 "Add it there, or leave the nodes table out."
             )
         return nodes.reshape(-1, len(columns))
+
+    def has_any(self, names: Sequence[str]) -> bool:
+        """Whether one of some names was met."""
+        return bool((self._index.numbers(Fields.of(names), add=False) >= 0).any())
 
     def add(self, table: Table, key: int, *, unique: bool = False) -> None:
         """Number the names of a column; `unique` refuses a name that was met before."""

@@ -40,6 +40,7 @@ def number_names(parts: Parts, num_nodes: int | None) -> Numbering:
     if parts.nodes is not None:
         ids.add(parts.nodes.table, parts.nodes.key, unique=True)
         ids.close()
+        parts.edges.check_first_line(ids, parts.nodes.table.path)
         survey = parts.edges.survey(ids) if parts.edges.relation is not None else None
     else:
         survey = _collect(parts, ids)

@@ -9,6 +9,7 @@ import numpy as np
 from musegnn.datasets.own.columns import (
     LABEL,
     SPLIT,
+    TYPE,
     Column,
     find,
     find_key,
@@ -37,10 +38,11 @@ class NodeTable:
     key: int
     label: Column | None
     split: Column | None
+    type: Column | None
 
     @classmethod
-    def open(cls, path: Path) -> "NodeTable":
-        """Ids, and labels and split where it has them."""
+    def open(cls, path: Path, *, has_labels: bool = False) -> "NodeTable":
+        """Ids, and labels, split and types where it has them; labels may be elsewhere."""
         if suffix(path) in ARRAYS:
             raise InputError(f"{path}: nodes must be a table. Allowed are {', '.join(SUFFIXES[2:])}.")
         table = open_table(path, is_node_header, blanks=False)
@@ -49,21 +51,23 @@ class NodeTable:
                 f"{path} has {table.num_columns} columns and no header. Name them in the first line: "
                 "id,label,split."
             )
-        label, split = find(table.columns, LABEL), find(table.columns, SPLIT)
-        key = find_key(table, label, split) or 0
-        if key in (label, split):
+        label, split, type_ = (find(table.columns, names) for names in (LABEL, SPLIT, TYPE))
+        key = find_key(table, label, split, type_) or 0
+        if key in (label, split, type_):
             raise InputError(f"{path} has no column id. Name the column of the node ids id.")
-        warn_unused(table, [key, label, split])
+        is_missing = label is None and not has_labels
+        hint = " If the class of the nodes is among them, rename that column to label." * is_missing
+        warn_unused(table, [key, label, split, type_], hint)
         columns = [
             None if number is None else Column(table=table, key=key, number=number)
-            for number in (label, split)
+            for number in (label, split, type_)
         ]
-        return cls(table=table, key=key, label=columns[0], split=columns[1])
+        return cls(table=table, key=key, label=columns[0], split=columns[1], type=columns[2])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """What the user gave."""
+    """What the user gave; types are a column of the nodes table."""
 
     edges: EdgeList
     nodes: NodeTable | None
@@ -77,7 +81,7 @@ class Parts:
         for role, path in files.items():
             _check_file(role, path)
         edges, nodes = files["edges"], files.get("nodes")
-        node_table = None if nodes is None else NodeTable.open(nodes)
+        node_table = None if nodes is None else NodeTable.open(nodes, has_labels="labels" in files)
         archive = edges if suffix(edges) == ".npz" else None
         label = None if node_table is None else node_table.label
         split = None if node_table is None else node_table.split

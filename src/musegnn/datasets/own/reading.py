@@ -8,7 +8,7 @@ from musegnn.datasets.own.columns import Column
 from musegnn.datasets.own.features import FeatureTable, array_features
 from musegnn.datasets.own.numbering import Numbering, check_numbers, number_names
 from musegnn.datasets.own.parts import Parts
-from musegnn.datasets.own.values import Labels, read_labels, read_split, word_labels
+from musegnn.datasets.own.values import Labels, read_labels, read_split, read_types, word_labels
 from musegnn.datasets.raw.table import suffix
 from musegnn.graph import FeatureSource, GraphSource, checks
 
@@ -33,16 +33,17 @@ def read(
     memory each beside their text, and one more pass over the edges if there is no nodes table. Edges are
     never held in memory.
 
-    Text may be packed (`.csv.gz`). Its columns are separated by commas, tabs or blanks; blanks may be part of
-    names in a `.csv` or `.tsv`. Leading lines that begin with # or % are comments; write a header first where
-    names begin so.
+    Text may be packed (`.csv.gz`). Its columns are separated by commas, tabs, semicolons or blanks; blanks
+    may be part of names in a `.csv` or `.tsv`. Leading lines that begin with # or % are comments; write a
+    header first where names begin so.
 
     Args:
         edges: two ids in each line. A header `source,target` (or src/dst, from/to, u/v, head/tail, id1/id2,
             node1/node2) may name a column `relation` of numbers or words. A `.npy` has the shape (2, edges)
             or (edges, 2); an `.npz` has `edge_index`, or `indptr` and `indices`, and may have `relation`,
             `num_nodes`, `features`, `labels` and `split`.
-        nodes: every node's id, one in each line, or a table with the columns id, label and split.
+        nodes: every node's id, one in each line, or a table with the columns id, label, split and
+            type: the types of the nodes, at most 255 words or numbers, in sorted order.
         features: one row of numbers for each node. Streamed where the rows are in node order; rows that have
             to be sorted by their id are gathered in memory.
         labels: whole numbers from 0, or words, which are numbered in sorted order; empty, -1 or nan: none.
@@ -60,6 +61,7 @@ def read(
     nodes_of = number(parts, count)
     relation_names = None if nodes_of.survey is None else nodes_of.survey.relation_names
     class_numbers, class_names = _labels(parts, nodes_of)
+    types, type_names = _types(parts, nodes_of)
     return GraphSource(
         name=name or _stem(edges),
         edges=lambda: parts.edges.chunks(nodes_of.ids, relation_names),
@@ -70,6 +72,8 @@ def read(
         split=_split(parts, nodes_of),
         class_names=class_names,
         node_names=nodes_of.names,
+        node_type=types,
+        node_type_names=type_names,
         relation_names=relation_names,
         keep_direction=keep_direction,
         provenance={
@@ -86,6 +90,12 @@ def _labels(parts: Parts, nodes: Numbering) -> Labels | tuple[np.ndarray | None,
     if parts.labels is not None and parts.labels.dtype.kind in "US":
         return word_labels(parts.labels)
     return parts.labels, None
+
+
+def _types(parts: Parts, nodes: Numbering) -> tuple[np.ndarray, list[str]] | tuple[None, None]:
+    if parts.nodes is None or parts.nodes.type is None:
+        return None, None
+    return read_types(parts.nodes.type, nodes.ids, nodes.count())
 
 
 def _split(parts: Parts, nodes: Numbering) -> np.ndarray | None:

@@ -1,16 +1,17 @@
-"""Labels and splits: numbers or words, of all nodes or of some."""
+"""Labels, splits and types: numbers or words, of all nodes or of some."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
-from jaxtyping import Float, Int8, Int32
+from jaxtyping import Float, Int8, Int32, UInt8
 
 from musegnn.datasets.own.columns import Column
 from musegnn.datasets.own.ids import Ids, node_rows
 from musegnn.datasets.raw.table import Block
-from musegnn.datasets.raw.text import is_number
+from musegnn.datasets.raw.text import is_number, is_whole
 from musegnn.errors import InputError
-from musegnn.graph.checks import SPLITS
+from musegnn.graph.checks import MAX_NODE_TYPES, SPLITS
 
 UNLABELED = ("", "-1", "nan", "NaN")
 SPLIT_WORDS = {
@@ -80,6 +81,42 @@ def read_split(column: Column, ids: Ids, num_nodes: int) -> Int8[np.ndarray, " n
                 "test, none, or 0, 1, 2, -1. Correct that line."
             ) from None
     return split
+
+
+def read_types(column: Column, ids: Ids, num_nodes: int) -> tuple[UInt8[np.ndarray, " nodes"], list[str]]:
+    """The type of every node, and the names of the types: sorted, as numbers if all of them are.
+
+    The table of nodes, of which the column is, lists each node once.
+    """
+    found: dict[str, int] = {}
+    types = np.zeros(num_nodes, dtype=np.uint8)
+    for nodes, block in node_rows(column.table, column.key, column.columns, ids, num_nodes, words=True):
+        words = block.strings([column.number])
+        for word in dict.fromkeys(words):
+            row = words.index(word)
+            if word in UNLABELED:
+                raise InputError(
+                    f"{block.where(row)}: {word!r} is no type. Give each node one; those whose type is not "
+                    "known may have one of their own, such as 'other'."
+                )
+            found.setdefault(word, len(found))
+            if len(found) > MAX_NODE_TYPES:
+                shown = ", ".join(list(found)[:3])
+                raise InputError(
+                    f"{block.where(row)}: more than {MAX_NODE_TYPES} types ({shown}, ...). Merge some, or "
+                    "rename that column if it is no type."
+                )
+        types[nodes] = list(map(found.__getitem__, words))
+    names = _sorted_types(found)
+    place = {name: number for number, name in enumerate(names)}
+    return np.array([place[name] for name in found], dtype=np.uint8)[types], names
+
+
+def _sorted_types(names: Iterable[str]) -> list[str]:
+    # Longer digits are names; Python does not read thousands of them as a number.
+    if all(is_whole(name) and len(name) < 20 for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)
 
 
 def _is_numeric(column: Column) -> bool:

@@ -72,8 +72,9 @@ class Table(Protocol):
 def open_table(path: Path, is_header: Callable[[list[str]], bool], *, blanks: bool = True) -> Table:
     """A table by the suffix of its file.
 
-    `is_header` is asked about the first line of a text file, in lower case. Without a comma or a tab in it,
-    `blanks` separate columns; if they shall not, they still do so in `.txt` files and between numbers.
+    `is_header` is asked about the first line of a text file, in lower case. Without a comma, a tab or a
+    semicolon, `blanks` separate columns; if they shall not, they still do so in `.txt` files and between
+    numbers.
     """
     if suffix(path) == ".parquet":
         return ParquetTable(path)

@@ -17,7 +17,7 @@ from musegnn.store import file_errors
 BLOCK_BYTES = 1 << 24
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Excel begins a UTF-8 file with it."""
-SEPARATORS = {b",": "commas", b"\t": "tabs", b" ": "blanks"}
+SEPARATORS = {b",": "commas", b"\t": "tabs", b";": "semicolons", b" ": "blanks"}
 """What may stand between the columns, and how messages call it."""
 _BLANKS = bytes.maketrans(b"\t\r\v\f", b"    ")
 
@@ -45,7 +45,7 @@ def number_rows(
     """Blocks of rows of a table of numbers; the first line fixes the number of columns.
 
     Every line must be a row: an empty one, a comment or one of another length is named in the error. The
-    separator is a comma, a tab, or a blank, which stands for any run of blanks and tabs.
+    separator is a comma, a tab, a semicolon, or a blank, which stands for any run of blanks and tabs.
     """
     dtype = np.dtype(dtype)
     for raw_block, first_line in line_blocks(path, skip_lines):

@@ -116,7 +116,8 @@ class TextBlock:
         column = next(c for c in columns if line._parse([c], dtype, missing) is None)
         field = line._select([column])[:-1].decode("utf-8", "replace")
         kind = "whole number" if np.dtype(dtype).kind in "iu" else "number"
-        hint = hint or "Correct or remove that line."
+        is_decimal = self._separator == b";" and "," in field
+        hint = "Write a decimal point, not a comma." if is_decimal else hint or "Correct or remove that line."
         return InputError(f"{self.where(row)}: {field[:60]!r} in column {column + 1} is no {kind}. {hint}")
 
     def _no_table(self) -> InputError:

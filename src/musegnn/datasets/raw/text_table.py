@@ -141,12 +141,15 @@ def _read_line(file: BufferedIOBase, path: Path) -> bytes:
 
 
 def _separator(lines: list[bytes], path: Path, blanks: bool) -> bytes:
-    """A comma or a tab if the first line has one, the one that the suffix speaks of first."""
+    """A comma or a tab if the first line has one, the one that the suffix speaks of first; or a semicolon."""
     suffix = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
     usual = b"," if suffix.lower() == ".csv" else b"\t"
     for separator in (usual, b"\t" if usual == b"," else b","):
         if separator in lines[0]:
             return separator
+    # One name with a semicolon does not make a list of names a table.
+    if all(b";" in line for line in lines):
+        return b";"
     fields = [line.decode("utf-8", "replace").split() for line in lines]
     has_numbers = any(len(row) > 1 and all(map(is_number, row)) for row in fields)
     return b" " if blanks or has_numbers or suffix.lower() == ".txt" else usual
