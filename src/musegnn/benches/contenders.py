@@ -4,7 +4,7 @@ Graph, split, metric, width, optimizer, epochs and seeds are the recipe's for al
 """
 
 import difflib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from musegnn.errors import InputError
@@ -37,10 +37,12 @@ _ENERGY: Space = {
 }
 _TYPED: Settings = {"gamma": 0.0, "lambda_": 0.5, "prox": "none", "norm": "layer", "output_layers": 2}
 _MATRICES: Space = {
-    **_TRAINING,
-    **{"lambda_": [0.15, 0.5, 1.0], "steps": [2, 4, 8], "rank": [0, 16, "full"]},
-    **{"layers": [1, 2, 3], "embedding_dropout": [0.0, 0.3, 0.6]},
+    **{"lr": [2e-3, 3e-3, 5e-3], "weight_decay": [0.0, 1e-5, 1e-4], "prox": ["none", "relu"]},
+    **{"dropout": [0.3, 0.4, 0.5], "input_dropout": [0.0, 0.1, 0.2, 0.3]},
+    **{"lambda_": [0.25, 0.5, 1.0], "steps": [4, 6, 8], "layers": [2, 3], "output_layers": [2, 3]},
 }
+_LABELS: Settings = {"label_inputs": True, "sampler": "ShadowKHop"}
+"""Where every training node is a seed, none may be seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +99,19 @@ def _convolutions() -> dict[str, Contender]:
     }
 
 
+def _with_labels() -> dict[str, Contender]:
+    """The best of the peers, as MuseGNN has them."""
+    found = _convolutions()
+    return {
+        f"{row} + labels": replace(
+            found[row],
+            about=found[row].about + "; sees the classes of training nodes that are no seeds",
+            settings={**(found[row].settings or {}), **_LABELS},
+        )
+        for row in ("SAGE tuned offline", "RSAGE tuned offline")
+    }
+
+
 # Without neighbors a sample need not hold any; one a seed is the fewest.
 _ALONE: Settings = {"sampler": "NeighborSampling", "fanouts": [1]}
 _WHOLE: Settings = {"sampler": "Cluster", "parts": 1}
@@ -124,6 +139,18 @@ CONTENDERS: dict[str, Contender] = {
         settings={"kind": "predictive", **_TYPED},
         space=_MATRICES,
     ),
+    "MuseGNN predictive + labels": Contender(
+        about="the same, and f sees the classes of training nodes that are no seeds",
+        reference="ours",
+        settings={"kind": "predictive", **_TYPED, **_LABELS},
+        space=_MATRICES,
+    ),
+    "MuseGNN diagonal": Contender(
+        about="the recipe with a learned number for each channel and relation (relational, rank 0), no M",
+        reference="after Ahn et al., NeurIPS 2022",
+        settings={"kind": "relational", "rank": 0, "gamma": 0.0},
+        space=_ENERGY,
+    ),
     "UGNN full": Contender(
         about="the same energy on the whole graph at once",
         reference="Yang et al., ICML 2021",
@@ -131,6 +158,7 @@ CONTENDERS: dict[str, Contender] = {
         space=_ENERGY,
     ),
     **_convolutions(),
+    **_with_labels(),
     "LazyGNN": Contender(
         about="lazy propagation, histories forward and backward",
         reference="Xue et al., ICML 2023",
@@ -251,7 +279,10 @@ def check(settings: Settings, recipe: Config) -> None:
 
 def apply(settings: Settings, wanted: Settings, recipe: Config, num_nodes: int) -> Config:
     """A recipe with the settings of a contender, what follows from them, and what was `wanted` of all."""
-    settings, before = dict(settings), recipe.sampling
+    if settings:
+        # A row sees classes only if it says so; a recipe as it is may.
+        settings = {"label_inputs": False, **settings}
+    before = recipe.sampling
     sampler = settings.get("sampler", before.sampler)
     if sampler in _HOPS and "fanouts" in before.settings:
         settings.setdefault("fanouts", before.settings["fanouts"])
