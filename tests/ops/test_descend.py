@@ -317,6 +317,20 @@ def test_propagate_adds_up_the_neighbors(compiled, csr, dim, dtype, threads, see
 
 
 @both
+@pytest.mark.parametrize("adds", [False, True])
+@given(csr=csrs(), dim=widths, dtype=dtypes, threads=threads_, seed=seeds)
+@examples
+def test_weighed_sums_are_those_of_dense_matrices(compiled, adds, csr, dim, dtype, threads, seed):
+    case = exact_case(csr, dim, dtype, seed)
+    _, left, right, take = (part[:, None] for part in case.step)
+    expected = left * (oracles.dense(*csr) @ (right * case.X)) + (take * case.B if adds else 0)
+    out, weights = np.full_like(case.X, np.nan), (case.step.left, case.step.right)
+    added = (case.step.take, case.B) if adds else ()
+    ops.propagate_weighed(*csr, *weights, case.X, out, *added, compiled=compiled, threads=threads)
+    np.testing.assert_array_equal(out, expected)
+
+
+@both
 @given(csr=csrs(), clip=clips, dim=widths, dtype=dtypes, threads=threads_, seed=seeds)
 @examples
 def test_the_watched_number_is_what_its_formula_says(compiled, csr, clip, dim, dtype, threads, seed):

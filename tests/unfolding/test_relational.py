@@ -168,8 +168,11 @@ def test_the_norm_of_h_is_bounded_tightly_and_held(rank, size):
         assert float(made.norm()) <= 1.01 * exact + 1e-12
     X = rows(4)[0] @ torch.ones(DIM, 8, dtype=torch.float64)
     torch.testing.assert_close(made.forward(X), X @ made.matrix())
-    torch.testing.assert_close(made.transposed(X), X @ made.matrix().T)
-    torch.testing.assert_close(made.subtract(2 * X, X), 2 * X - X @ made.matrix().T)
+    weight = torch.arange(1, 9).to(X)
+    torch.testing.assert_close(made.allowed(X).transposed().times(X), X @ made.matrix().T)
+    torch.testing.assert_close(
+        made.allowed(X).transposed().weighed(weight).times(X), (weight * X) @ made.matrix().T
+    )
 
 
 @kinds

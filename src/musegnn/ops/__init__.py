@@ -24,6 +24,7 @@ import musegnn.ops.random_bits.reference
 import musegnn.ops.random_walk.reference
 import musegnn.ops.reach.reference
 import musegnn.ops.relate.reference
+import musegnn.ops.reweigh.reference
 import musegnn.ops.sample_neighbors.reference
 import musegnn.ops.shuffle.reference
 import musegnn.ops.spectral_bounds.reference  # noqa: F401
@@ -247,6 +248,27 @@ def propagate(
     _op("descend", compiled).propagate(_plain(indptr), _plain(indices), _plain(X), out, threads=threads)
 
 
+def propagate_weighed(
+    indptr: Indptr,
+    indices: Indices,
+    left: Float[np.ndarray, " nodes"],
+    right: Float[np.ndarray, " nodes"],
+    X: Rows,
+    out: Rows,
+    take: Float[np.ndarray, " nodes"] | None = None,
+    B: Rows | None = None,
+    *,
+    threads: int = 1,
+    compiled: bool = True,
+) -> None:
+    """out = left A (right X), and take B if both are given; A may have a direction."""
+    graph, weights, added = (_plain(indptr), _plain(indices)), (_plain(left), _plain(right)), ()
+    if take is not None and B is not None:
+        added = _plain(take), _plain(B)  # type: ignore[assignment]
+    op = _op("descend", compiled)
+    op.propagate_weighed(*graph, *weights, _plain(X), out, *added, threads=threads)
+
+
 def descend(
     indptr: Indptr,
     indices: Indices,
@@ -307,6 +329,48 @@ def pull_back(
 def cut(V: Rows, mask: Mask, *, threads: int = 1, compiled: bool = True) -> None:
     """Zeros into V where the mask has them, in place."""
     _op("descend", compiled).cut(V, mask, threads=threads)
+
+
+def reweigh(
+    indptr: Indptr,
+    indices: Indices,
+    X: Rows,
+    rho: str,
+    scale: float,
+    out: Rows,
+    *,
+    threads: int = 1,
+    compiled: bool = True,
+) -> None:
+    """out_i = sum over the neighbors j of rho'(|D|^2 / scale) D,   D = X_i - X_j.
+
+    rho is "geman", t / (1 + t); "charbonnier", 2 (sqrt(1 + t) - 1); or "truncated", min(t, 1).
+    """
+    graph = _plain(indptr), _plain(indices)
+    _op("reweigh", compiled).reweigh(*graph, _plain(X), rho, scale, out, threads=threads)
+
+
+def reweigh_back(
+    indptr: Indptr,
+    indices: Indices,
+    X: Rows,
+    G: Rows,
+    rho: str,
+    scale: float,
+    out: Rows,
+    *,
+    frozen: bool = False,
+    threads: int = 1,
+    compiled: bool = True,
+) -> None:
+    """The derivative of `reweigh` at X along G; it is symmetric where A is, as that is half a gradient.
+
+        out_i = sum_j rho' V + (2 / scale) rho'' <D, V> D,   V = G_i - G_j
+
+    Frozen, the weights rho' are constants: without the second term.
+    """
+    graph, settings = (_plain(indptr), _plain(indices)), {"frozen": frozen, "threads": threads}
+    _op("reweigh", compiled).reweigh_back(*graph, _plain(X), _plain(G), rho, scale, out, **settings)
 
 
 def is_cold() -> bool:

@@ -185,9 +185,9 @@ def _pull_back(
 
 
 class Recomputed(Function):
-    """K steps of any problem at any pace; about 2 sqrt(K) of the Y^k are in memory at a time.
+    """K steps of any problem at any pace; about 2 sqrt(K) of the Y^k are kept, all of them up to K = 4.
 
-    With momentum, 3 sqrt(K).
+    Between two of them, sqrt(K) / 2 are computed again: the tape of one step takes more than all these.
     """
 
     @staticmethod
@@ -204,7 +204,7 @@ class Recomputed(Function):
     ) -> Tensor:
         """`learned` are the energy's parameters, which `make` puts into the problem."""
         pace, U, before, kept = make(mu), start, start, []
-        ctx.make, ctx.steps, ctx.stride = make, steps, max(1, isqrt(steps))
+        ctx.make, ctx.steps, ctx.stride = make, steps, 1 + isqrt(max(0, steps - 1) // 4)
         for k in range(steps):
             if k % ctx.stride == 0:
                 kept += [U, before] if pace.looks_back else [U]

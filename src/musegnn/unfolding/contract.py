@@ -88,7 +88,7 @@ class AbstractProblem(ABC):
 
     def move(self, U: Rows, Z: Rows) -> Rows:
         """The point that the prox is taken of."""
-        return U - self.rows * self.half_gradient(U, Z)
+        return torch.addcmul(U, self.rows, self.half_gradient(U, Z), value=-1)
 
     def value(self, Y: Rows, Z: Rows) -> Scalar:
         """E(Y)."""

@@ -1,6 +1,7 @@
 """H, a learned matrix between channels: any, diagonal, or diagonal and a few directions."""
 
 from math import inf
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -32,36 +33,18 @@ class Mixing(nn.Module):
 
     def forward(self, X: Rows) -> Rows:
         """X H."""
-        return self._apply_matrix(X, transposed=False)
+        return self.allowed(X).times(X)
 
-    def transposed(self, X: Rows) -> Rows:
-        """X H'."""
-        return self._apply_matrix(X, transposed=True)
-
-    def subtract(self, total: Rows, X: Rows) -> Rows:
-        """total - X H', in one pass."""
-        if self.H is not None:
-            return torch.addmm(total, X, self._scale(self.H, X).T, alpha=-1)
-        return total - self.transposed(X)
-
-    def _scale(self, part: Tensor, like: Rows) -> Tensor:
-        """As much of H as `limit` allows."""
+    def allowed(self, like: Tensor) -> "Factors":
+        """As much of H as `limit` allows, made once for many products; `like` them."""
+        H, h, U, V = (
+            None if part is None else part.to(like.dtype) for part in (self.H, self.h, self.U, self.V)
+        )
         if self.limit == inf:
-            return part.to(like.dtype)
-        share = (self.limit / self._bound()).clamp(max=1)
-        return part.to(like.dtype) * share.to(like)
-
-    def _apply_matrix(self, X: Rows, *, transposed: bool) -> Rows:
-        if self.H is not None:
-            H = self._scale(self.H, X)
-            return X @ (H.T if transposed else H)
-        assert self.h is not None
-        result = X * self._scale(self.h, X)
-        if self.U is not None and self.V is not None:
-            U, V = self._scale(self.U, X), self.V.to(X.dtype)
-            first, second = (V, U) if transposed else (U, V)
-            result = result + (X @ first) @ second.T
-        return result
+            return Factors(H, h, U, V)
+        share = (self.limit / self._bound()).clamp(max=1).to(like)
+        H, h, U = (None if part is None else part * share for part in (H, h, U))
+        return Factors(H, h, U, V)
 
     def matrix(self) -> Float[Tensor, "dim dim"]:
         """H."""
@@ -90,6 +73,34 @@ class Mixing(nn.Module):
             self.measure()
         assert self._known is not None
         return self._known
+
+
+class Factors(NamedTuple):
+    """H, or the parts of H = diag(h) + U V'."""
+
+    H: Float[Tensor, "dim dim"] | None
+    h: Float[Tensor, " dim"] | None
+    U: Float[Tensor, "dim rank"] | None
+    V: Float[Tensor, "dim rank"] | None
+
+    def times(self, X: Rows) -> Rows:
+        """X H."""
+        if self.H is not None:
+            return X @ self.H
+        assert self.h is not None
+        scaled = X * self.h
+        if self.U is None or self.V is None:
+            return scaled
+        return scaled.addmm_(X @ self.U, self.V.T)
+
+    def transposed(self) -> "Factors":
+        """H'."""
+        return Factors(None if self.H is None else self.H.T, self.h, self.V, self.U)
+
+    def weighed(self, weight: Float[Tensor, " channels"]) -> "Factors":
+        """diag(weight) H; one weight for all channels, or one for each."""
+        H, U = (None if part is None else weight[:, None] * part for part in (self.H, self.U))
+        return Factors(H, None if self.h is None else weight * self.h, U, self.V)
 
 
 _SQUARINGS = 6

@@ -1,6 +1,6 @@
 """A Y, the sum over the neighbors, differentiable. That of a sample is symmetric: its own transpose."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -51,11 +51,11 @@ class _Summed(Function):
 
 
 class Weights(NamedTuple):
-    """Of the rows of A, of its columns, and of what is added; None: nothing."""
+    """Of the rows of A, of its columns, and of what is added; None: nothing, 1: all of it, as it is."""
 
     left: Float[Tensor, "nodes 1"]
     right: Float[Tensor, "nodes 1"]
-    take: Float[Tensor, "nodes 1"] | None = None
+    take: Float[Tensor, "nodes 1"] | Literal[1] | None = None
 
 
 def weighed(A: Matrix, At: Matrix, weights: Weights, X: Rows, B: Rows | None = None) -> Rows:
@@ -73,26 +73,30 @@ class _Weighed(Function):
         if not is_fused and not (X.device.type == "cpu" and X.dtype in (torch.float32, torch.float64)):
             result: Tensor = weights.left * _Summed.apply(weights.right * X, A, At)
             return result if B is None or weights.take is None else result + weights.take * B
-        nothing = torch.zeros_like(weights.left)
-        take = nothing if weights.take is None else weights.take
-        step = [part[:, 0].contiguous() for part in (nothing, weights.left, weights.right, take)]
-        other = X if B is None else B
+        left, right = weights.left[:, 0].contiguous(), weights.right[:, 0].contiguous()
+        take = torch.ones_like(left) if isinstance(weights.take, int) else weights.take
+        take = None if take is None else take.reshape(-1)
         out = torch.empty_like(X)
         if is_fused:
             from musegnn.ops.descend import triton
 
-            csr = resident(A, X.device).csr
-            triton.descend(csr, triton.Coefficients(*step), X, other, ops.Clip(), out, None)
+            nothing = torch.zeros_like(left)
+            step = triton.Coefficients(nothing, left, right, nothing if take is None else take)
+            other, csr = X if B is None else B, resident(A, X.device).csr
+            triton.descend(csr, step, X, other, ops.Clip(), out, None)
             return out
-        arrays = ops.Step(*(part.numpy() for part in step)), X.numpy(), other.numpy(), ops.Clip(), out.numpy()
-        ops.descend(A.indptr, A.indices, *arrays, threads=torch.get_num_threads())
+        added = () if B is None or take is None else (take.numpy(), B.numpy())
+        arrays = left.numpy(), right.numpy(), X.numpy(), out.numpy(), *added
+        ops.propagate_weighed(A.indptr, A.indices, *arrays, threads=torch.get_num_threads())
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (A, At, weights), (G,) = ctx.given, grads
         dX = weighed(At, A, Weights(weights.right, weights.left), G) if ctx.needs_input_grad[0] else None
-        dB = weights.take * G if ctx.needs_input_grad[1] else None
+        dB = None
+        if ctx.needs_input_grad[1]:
+            dB = G if isinstance(weights.take, int) else weights.take * G
         return dX, dB, None, None, None
 
 

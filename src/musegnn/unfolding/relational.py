@@ -41,8 +41,8 @@ class Term(ABC):
         """E_r(Y), channel by channel of what is squared."""
 
     @abstractmethod
-    def add_half_gradient(self, total: Rows, Y: Rows, weight: Channels) -> Rows:
-        """total + half of the gradient of <weight, E_r>; one weight, or one for each channel."""
+    def add_half_gradient(self, total: Rows, Y: Rows) -> Rows:
+        """total + half of the gradient of <lambda_r, E_r>; `total` may be written to."""
 
     @abstractmethod
     def size(self) -> Columns:
@@ -111,8 +111,8 @@ class TypedEnergy(AbstractEnergy):
         return F.softplus(self.raw_lambda)
 
     @abstractmethod
-    def term(self, tie: Tie, mixing: Mixing, sample: Sample, like: Tensor) -> Term:
-        """E_r."""
+    def term(self, tie: Tie, mixing: Mixing, weight: Channels, sample: Sample, like: Tensor) -> Term:
+        """E_r, and how much it counts: lambda_r."""
 
     def on(
         self, sample: Sample, mu: Rows | None, seen: Seen | None, *, like: Tensor, alpha: Alpha = "auto"
@@ -129,9 +129,10 @@ class TypedEnergy(AbstractEnergy):
                 mixing.measure()  # type: ignore[operator]
         there = ties(sample, self.num_relations)
         ways = [way for tie in there for way in (tie, tie.back)[: self.ways]]
-        pairs = zip(ways, self.mixings, strict=True)
-        terms = [self.term(way, mixing, sample, like) for way, mixing in pairs]  # type: ignore[arg-type]
-        return TypedProblem(self, terms, mu, seen, like, 1.0 if alpha == "auto" else float(alpha))
+        lambdas = self.lambdas.to(like.device, like.dtype)
+        parts = zip(ways, self.mixings, lambdas, strict=True)
+        terms = [self.term(*part, sample, like) for part in parts]  # type: ignore[arg-type]
+        return TypedProblem(self, terms, lambdas, mu, seen, like, 1.0 if alpha == "auto" else float(alpha))
 
 
 class TypedProblem(AbstractProblem):
@@ -145,16 +146,16 @@ class TypedProblem(AbstractProblem):
         self,
         energy: TypedEnergy,
         terms: list[Term],
+        lambdas: Float[Tensor, "terms channels"],
         mu: Rows | None,
         seen: Seen | None,
         like: Tensor,
         alpha: float,
     ) -> None:
-        self.energy, self._terms = energy, terms
+        self.energy, self._terms, self._lambdas = energy, terms, lambdas
         self._mu = None if mu is None or energy.gamma == 0 else mu.to(like.device, like.dtype)
         ones = torch.ones(len(like), 1, dtype=like.dtype, device=like.device)
         self._gamma = energy.gamma * (ones if seen is None else seen[:, None].to(ones))
-        self._lambdas = energy.lambdas.to(like.device, like.dtype)
         with torch.no_grad():
             self._size = 0 * ones
             for weight, term in zip(self._lambdas, terms, strict=True):
@@ -174,9 +175,16 @@ class TypedProblem(AbstractProblem):
 
     def product(self, Y: Rows) -> Rows:
         """H Y = (1 + gamma) Y + sum_r lambda_r half the gradient of E_r."""
-        total = (1 + self._gamma) * Y
-        for weight, term in zip(self._lambdas, self._terms, strict=True):
-            total = term.add_half_gradient(total, Y, weight)
+        return self._add_terms((1 + self._gamma) * Y, Y)
+
+    def half_gradient(self, Y: Rows, Z: Rows) -> Rows:
+        """H Y - b(Z), in a pass less than one by one."""
+        apart = Y - self.target(Z)
+        return self._add_terms(apart.addcmul_(self._gamma, Y) if self.energy.gamma else apart, Y)
+
+    def _add_terms(self, total: Rows, Y: Rows) -> Rows:
+        for term in self._terms:
+            total = term.add_half_gradient(total, Y)
         return total
 
     def target(self, Z: Rows) -> Rows:
@@ -215,37 +223,40 @@ class Predictive(TypedEnergy):
             raise InputError(f"average must be 'row' or 'symmetric', got {average!r}.")
         self.average = average
 
-    def term(self, tie: Tie, mixing: Mixing, sample: Sample, like: Tensor) -> Term:
+    def term(self, tie: Tie, mixing: Mixing, weight: Channels, sample: Sample, like: Tensor) -> Term:
         """|h * (Y - P Y H)|^2."""
-        return _Prediction(tie, mixing, self.average, like)
+        return _Prediction(tie, mixing, weight, self.average, like)
 
 
 class _Prediction(Term):
-    def __init__(self, tie: Tie, mixing: Mixing, average: Average, like: Tensor) -> None:
-        self._tie, self._mixing, self._average = tie, mixing, average
-        self._left, self._right, self._has, self._load = kept(tie, average, like, self._weights)
+    def __init__(self, tie: Tie, mixing: Mixing, weight: Channels, average: Average, like: Tensor) -> None:
+        self._tie, self._norm, self._average, self._weight = tie, mixing.norm(), average, weight
+        self._H = mixing.allowed(like)
+        self._back = self._H.transposed().weighed(weight)
+        left, right, self._has, self._load = kept(tie, average, like, self._weights)
+        self._there, self._again = Weights(-left, right, self._has), Weights(-right, left, 1)
 
     def value(self, Y: Rows) -> Channels:
         return self._residual(Y).square().sum(dim=0)
 
-    def add_half_gradient(self, total: Rows, Y: Rows, weight: Channels) -> Rows:
-        R = weight * self._residual(Y)
-        across = weighed(*self._tie.back, Weights(self._right, self._left), R)
-        return self._mixing.subtract(total + R, across)
+    def add_half_gradient(self, total: Rows, Y: Rows) -> Rows:
+        R = self._residual(Y)
+        total = total.addcmul_(R, self._weight)
+        return weighed(*self._tie.back, self._again, self._back.times(R), total)
 
     def size(self) -> Columns:
         """(1 + |H|) (h + |H| P'1) / 2, by |u - v|^2 <= (1 + |H|) (|u|^2 + |v|^2 / |H|) and Jensen.
 
         Where |P|_2 <= 1, (1 + |H|)^2 / 2.
         """
-        norm = self._mixing.norm().to(self._has)
+        norm = self._norm.to(self._has)
         if self._average == "symmetric":
             return ((1 + norm) ** 2 / 2).expand_as(self._has)
         return (1 + norm) * (self._has + norm * self._load) / 2
 
     def _residual(self, Y: Rows) -> Rows:
         """h * (Y - P Y H); a row of P without neighbors is 0."""
-        return weighed(*self._tie, Weights(-self._left, self._right, self._has), self._mixing.forward(Y), Y)
+        return weighed(*self._tie, self._there, self._H.times(Y), Y)
 
     def _weights(self, leaving: Columns, arriving: Columns) -> tuple[Columns, ...]:
         """P = diag(left) A diag(right); h; P'1."""
@@ -269,32 +280,36 @@ class Relational(TypedEnergy):
             raise InputError(f"laplacian must be 'normalized' or 'combinatorial', got {laplacian!r}.")
         self.laplacian: Laplacian = laplacian
 
-    def term(self, tie: Tie, mixing: Mixing, sample: Sample, like: Tensor) -> Term:
+    def term(self, tie: Tie, mixing: Mixing, weight: Channels, sample: Sample, like: Tensor) -> Term:
         """Sum over edges of |s_i Y_i H - s_j Y_j|^2."""
-        return _Agreement(tie, mixing, sample, self.laplacian, like)
+        return _Agreement(tie, mixing, weight, sample, self.laplacian, like)
 
 
 class _Agreement(Term):
-    def __init__(self, tie: Tie, mixing: Mixing, sample: Sample, laplacian: Laplacian, like: Tensor) -> None:
-        self._tie, self._mixing, self._sample = tie, mixing, sample
+    def __init__(
+        self, tie: Tie, mixing: Mixing, weight: Channels, sample: Sample, laplacian: Laplacian, like: Tensor
+    ) -> None:
+        self._tie, self._norm, self._sample, self._weight = tie, mixing.norm(), sample, weight
+        self._H = mixing.allowed(like)
+        self._back = self._H.transposed().weighed(weight)
         make = self._normalized if laplacian == "normalized" else self._plain
         scale, self._out, self._into = kept(tie, laplacian, like, make)
-        self._scales = Weights(scale, scale)
+        self._scales, self._own = Weights(scale, scale), Weights(-scale, scale, self._out)
 
     def value(self, Y: Rows) -> Channels:
-        said = self._mixing.forward(Y)
+        said = self._H.times(Y)
         across = said * weighed(*self._tie, self._scales, Y)
         return (self._out * said.square() + self._into * Y.square() - 2 * across).sum(dim=0)
 
-    def add_half_gradient(self, total: Rows, Y: Rows, weight: Channels) -> Rows:
-        left_out = Weights(self._scales.left, self._scales.right, -self._out)
-        own = weighed(*self._tie, left_out, Y, self._mixing.forward(Y))
-        others = self._mixing.forward(weighed(*self._tie.back, self._scales, Y))
-        return self._mixing.subtract(total + weight * (self._into * Y - others), weight * own)
+    def add_half_gradient(self, total: Rows, Y: Rows) -> Rows:
+        own = weighed(*self._tie, self._own, Y, self._H.times(Y))
+        others = self._H.times(weighed(*self._tie.back, self._scales, Y))
+        apart = torch.addcmul(others, self._into, Y, value=-1)
+        return total.addcmul_(apart, self._weight, value=-1).add_(self._back.times(own))
 
     def size(self) -> Columns:
         """|H|^2 s^2 d_out + s^2 d_in, since |u - v|^2 <= 2 |u|^2 + 2 |v|^2."""
-        return self._mixing.norm().to(self._out) ** 2 * self._out + self._into
+        return self._norm.to(self._out) ** 2 * self._out + self._into
 
     def _normalized(self, leaving: Columns, arriving: Columns) -> tuple[Columns, ...]:
         """s, s^2 d_out, s^2 d_in."""

@@ -8,7 +8,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
+from musegnn import ops
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.penalty import Rows
 
@@ -42,6 +44,36 @@ def weighed_sum(sample: Sample, w: Entries, X: Rows) -> Rows:
     """W X, with W_ij = w of the entry (i, j)."""
     found: Rows = _WeighedSum.apply(w, X, sample)
     return found
+
+
+def differences(sample: Sample, X: Rows, rho: str, scale: float, *, frozen: bool) -> Rows:
+    """sum_j w_ij (X_i - X_j), w_ij = rho'(|X_i - X_j|^2 / scale), on a CPU; frozen: w are constants."""
+    found: Rows = _Differences.apply(X, sample, rho, scale, frozen)
+    return found
+
+
+class _Differences(Function):
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, sample: Sample, rho: str, scale: float, frozen: bool) -> Tensor:
+        ctx.given = sample, rho, scale, frozen
+        ctx.save_for_backward(X)
+        X = X.detach().contiguous()
+        out = torch.empty_like(X)
+        given = X.numpy(), rho, scale, out.numpy()
+        ops.reweigh(sample.indptr, sample.indices, *given, threads=torch.get_num_threads())
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Its derivative is symmetric."""
+        sample, rho, scale, frozen = ctx.given
+        X, G = (part.detach().contiguous() for part in (*ctx.saved_tensors, *grads))
+        out = torch.empty_like(X)
+        given = X.numpy(), G.numpy(), rho, scale, out.numpy()
+        settings = {"frozen": frozen, "threads": torch.get_num_threads()}
+        ops.reweigh_back(sample.indptr, sample.indices, *given, **settings)
+        return out, None, None, None, None
 
 
 class _Distances(Function):

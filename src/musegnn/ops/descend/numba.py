@@ -105,6 +105,25 @@ def propagate(
     run(_propagate, [(*piece, indptr, unsigned, ones, X, out) for piece in pieces], threads)
 
 
+def propagate_weighed(
+    indptr: Int64[np.ndarray, " nodes_plus_1"],
+    indices: Integer[np.ndarray, " entries"],
+    left: Float[np.ndarray, " nodes"],
+    right: Float[np.ndarray, " nodes"],
+    X: Float[np.ndarray, "nodes dim"],
+    out: Float[np.ndarray, "nodes dim"],
+    take: Float[np.ndarray, " nodes"] | None = None,
+    B: Float[np.ndarray, "nodes dim"] | None = None,
+    *,
+    threads: int = 1,
+) -> None:
+    """See `musegnn.ops.propagate_weighed`."""
+    added = (left[:0], X[:0]) if take is None or B is None else (take, B)
+    given = indptr, _unsigned(indices), left, right, X, *added, out
+    pieces = tasks(indptr, X.shape[1], threads)
+    run(_propagate_weighed, [(*piece, *given) for piece in pieces], threads)
+
+
 def _unsigned(indices: np.ndarray) -> np.ndarray:
     """Ids are not negative; as unsigned numbers they need no test for an index from the end."""
     return indices.view(np.uint32 if indices.dtype == np.int32 else np.uint64)
@@ -292,3 +311,19 @@ def _propagate(begin, end, first, last, indptr, indices, ones, X, out):
     flat, dim = X.reshape(-1), np.uint64(X.shape[1])
     for i in range(begin, end):
         _gather(indptr, indices, ones, flat, dim, i, first, out[i, first:last])
+
+
+@kernel
+@no_type_check
+def _propagate_weighed(begin, end, first, last, indptr, indices, left, right, X, take, B, out):
+    flat, dim = X.reshape(-1), np.uint64(X.shape[1])
+    for i in range(begin, end):
+        y = out[i, first:last]
+        _gather(indptr, indices, right, flat, dim, i, first, y)
+        if len(take):
+            b = B[i, first:last]
+            for f in range(len(y)):
+                y[f] = left[i] * y[f] + take[i] * b[f]
+        else:
+            for f in range(len(y)):
+                y[f] *= left[i]

@@ -81,6 +81,24 @@ def propagate(
     out[:] = _dense(indptr, indices, X.dtype) @ X
 
 
+def propagate_weighed(
+    indptr: Int64[np.ndarray, " nodes_plus_1"],
+    indices: Integer[np.ndarray, " entries"],
+    left: Float[np.ndarray, " nodes"],
+    right: Float[np.ndarray, " nodes"],
+    X: Float[np.ndarray, "nodes dim"],
+    out: Float[np.ndarray, "nodes dim"],
+    take: Float[np.ndarray, " nodes"] | None = None,
+    B: Float[np.ndarray, "nodes dim"] | None = None,
+    *,
+    threads: int = 1,
+) -> None:
+    """See `musegnn.ops.propagate_weighed`."""
+    out[:] = left[:, None] * (_dense(indptr, indices, X.dtype) @ (right[:, None] * X))
+    if take is not None and B is not None:
+        out += take[:, None] * B
+
+
 def _wanted(levels: UInt8[np.ndarray, " nodes"] | None, limit: int) -> np.ndarray | slice:
     return slice(None) if levels is None else np.flatnonzero(levels <= limit)
 

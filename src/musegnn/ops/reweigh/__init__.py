@@ -1,0 +1,1 @@
+"""Differences to the neighbors, each counted the less the larger it is."""

@@ -1,0 +1,145 @@
+"""Differences to the neighbors with weights: a row and its neighbors once, no weight is kept.
+
+Sums over columns are folded in halves, which is fast without leave to change the order of sums.
+"""
+
+from typing import no_type_check
+
+import numpy as np
+from jaxtyping import Float, Int64, Integer
+
+from musegnn.ops.descend.numba import _prefetch_rows
+from musegnn.ops.descend.plan import tasks
+from musegnn.ops.kernel import kernel
+from musegnn.ops.parallel import run
+
+_KINDS = {"geman": 0, "charbonnier": 1, "truncated": 2}
+_ZERO, _ONE, _AHEAD = np.uint64(0), np.uint64(1), np.uint64(8)
+
+
+def reweigh(
+    indptr: Int64[np.ndarray, " nodes_plus_1"],
+    indices: Integer[np.ndarray, " entries"],
+    X: Float[np.ndarray, "nodes dim"],
+    rho: str,
+    scale: float,
+    out: Float[np.ndarray, "nodes dim"],
+    *,
+    threads: int = 1,
+) -> None:
+    """See `musegnn.ops.reweigh`."""
+    given = indptr, _unsigned(indices), X, _KINDS[rho], X.dtype.type(scale), out
+    run(_reweigh, [(*piece[:2], *given) for piece in tasks(indptr, 1, threads)], threads)
+
+
+def reweigh_back(
+    indptr: Int64[np.ndarray, " nodes_plus_1"],
+    indices: Integer[np.ndarray, " entries"],
+    X: Float[np.ndarray, "nodes dim"],
+    G: Float[np.ndarray, "nodes dim"],
+    rho: str,
+    scale: float,
+    out: Float[np.ndarray, "nodes dim"],
+    *,
+    frozen: bool = False,
+    threads: int = 1,
+) -> None:
+    """See `musegnn.ops.reweigh_back`."""
+    given = indptr, _unsigned(indices), X, G, _KINDS[rho], X.dtype.type(scale), frozen, out
+    run(_reweigh_back, [(*piece[:2], *given) for piece in tasks(indptr, 1, threads)], threads)
+
+
+def _unsigned(indices: np.ndarray) -> np.ndarray:
+    return indices.view(np.uint32 if indices.dtype == np.int32 else np.uint64)
+
+
+@kernel
+@no_type_check
+def _slope(kind, t):
+    """rho'(t)."""
+    one = type(t)(1)
+    if kind == 0:
+        return one / ((one + t) * (one + t))
+    if kind == 1:
+        return one / np.sqrt(one + t)
+    return type(t)(t < one)
+
+
+@kernel
+@no_type_check
+def _curve(kind, t):
+    """rho''(t)."""
+    one = type(t)(1)
+    if kind == 0:
+        return type(t)(-2) / ((one + t) * (one + t) * (one + t))
+    if kind == 1:
+        return type(t)(-0.5) / ((one + t) * np.sqrt(one + t))
+    return type(t)(0)
+
+
+@kernel
+@no_type_check
+def _inner(a, b, sums):
+    """<a, b>; four quarters are added at once until few numbers are left."""
+    size, total = len(a) // 4, a.dtype.type(0)
+    one, two, three = size, 2 * size, 3 * size
+    for f in range(size):
+        sums[f] = (a[f] * b[f] + a[one + f] * b[one + f]) + (
+            a[two + f] * b[two + f] + a[three + f] * b[three + f]
+        )
+    for f in range(4 * size, len(a)):
+        total += a[f] * b[f]
+    while size >= 32:
+        rest = size - size // 4 * 4
+        for f in range(size - rest, size):
+            total += sums[f]
+        size //= 4
+        one, two, three = size, 2 * size, 3 * size
+        for f in range(size):
+            sums[f] = (sums[f] + sums[one + f]) + (sums[two + f] + sums[three + f])
+    for f in range(size):
+        total += sums[f]
+    return total
+
+
+@kernel
+@no_type_check
+def _reweigh(begin, end, indptr, indices, X, kind, scale, out):
+    flat, dim, final = X.reshape(-1), np.uint64(X.shape[1]), np.uint64(len(indices))
+    D, sums = np.empty(X.shape[1], dtype=X.dtype), np.empty(X.shape[1], dtype=X.dtype)
+    for i in range(begin, end):
+        x, y = X[i], out[i]
+        y[:] = 0
+        for e in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            ahead = min(e + _AHEAD, final)
+            _prefetch_rows(indices, ahead, min(ahead + _ONE, final), flat, dim, _ZERO, dim)
+            other = X[indices[e]]
+            for f in range(len(D)):
+                D[f] = x[f] - other[f]
+            w = _slope(kind, _inner(D, D, sums) / scale)
+            for f in range(len(D)):
+                y[f] += w * D[f]
+
+
+@kernel
+@no_type_check
+def _reweigh_back(begin, end, indptr, indices, X, G, kind, scale, frozen, out):
+    D, V = np.empty(X.shape[1], dtype=X.dtype), np.empty(X.shape[1], dtype=X.dtype)
+    sums = np.empty(X.shape[1], dtype=X.dtype)
+    for i in range(begin, end):
+        x, g, y = X[i], G[i], out[i]
+        y[:] = 0
+        for e in range(indptr[i], indptr[i + 1]):
+            other, back = X[indices[e]], G[indices[e]]
+            for f in range(len(D)):
+                D[f] = x[f] - other[f]
+                V[f] = g[f] - back[f]
+            t = _inner(D, D, sums) / scale
+            w = _slope(kind, t)
+            if frozen:
+                for f in range(len(D)):
+                    y[f] += w * V[f]
+            else:
+                bend = (_curve(kind, t) + _curve(kind, t)) * _inner(D, V, sums) / scale
+                for f in range(len(D)):
+                    y[f] += w * V[f] + bend * D[f]
