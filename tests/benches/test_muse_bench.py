@@ -83,6 +83,15 @@ def test_a_kill_costs_one_cell_and_the_same_command_goes_on(tmp_path, monkeypatc
         patch.setattr(Trainer, "step", None)
         found = strict_json(call(capfd, *bench, "--json"))
     assert {line["row"] for line in found["lines"]} == {"MuseGNN", "MLP", "MariusGNN"}
+    assert "is replaced" not in out
+    # Other rows in the same folder: the table gives way, and says so.
+    other = ["mlp" if part == "musegnn,mlp,mariusgnn" else part for part in bench]
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", None)
+        out = call(capfd, *other)
+    assert "The table in bench/accuracy (3 rows, 20" in out
+    assert "brings it back: muse bench accuracy --data g --models musegnn,mlp,mariusgnn --seeds 1" in out
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_alone_it_lists_benches_and_contenders(capsys):
@@ -95,7 +104,8 @@ def test_alone_it_lists_benches_and_contenders(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["acuracy"], "There is no bench 'acuracy'. There are accuracy, speed"),
+        (["acuracy"], "There is no bench 'acuracy'. Did you mean accuracy?"),
+        (["xyz"], "There is no bench 'xyz'. There are accuracy, speed"),
         (["accuracy"], "accuracy needs graphs, each once. Pass --data"),
         (["accuracy", "--data", "debian,debian"], "each once"),
         (["gamma", "--data", "debian", "--models", "GCN online"], "The rows of gamma are no contenders"),

@@ -9,8 +9,11 @@ import torch
 
 import musegnn
 from machine import one_thread as one_thread
+from musegnn import ShadowKHop
 from musegnn.cli.main import main
+from musegnn.training.building import build_model
 from musegnn.training.checkpoint import write_json
+from musegnn.training.config import Config
 from musegnn.training.folder import RunFolder
 from tiny_runs import bytes_of, strict_json, tiny_graph, tiny_run
 
@@ -65,6 +68,23 @@ def test_the_table_is_what_the_library_says(folder, capsys, how):
         ]
     assert "not finished" not in out
     assert bytes_of(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"steps": 0}, "none: there are no steps"), ({"architecture": "MLP"}, "none: MLP has no energy")],
+)
+def test_a_bound_that_is_none_is_a_word(settings, said, capsys, tmp_path):
+    config = Config().with_settings({"hidden": 8, "epochs": 1, **settings})
+    graph = tiny_graph()
+    samples = musegnn.sample(graph, ShadowKHop([2]), tmp_path / "s")
+    model = build_model(config, graph.features.shape[1], graph.num_classes, graph)
+    graph.save(tmp_path / "g")
+    musegnn.train(graph, samples, model, tmp_path / "r", config=config)
+    out = call(capsys, str(tmp_path / "r"), "--graph", str(tmp_path / "g"))
+    rows = [line.split() for line in out.splitlines() if line.startswith(("  valid", "  test"))]
+    assert [row[-1] for row in rows] == ["none", "none"]
+    assert f"\nerror bound: {said}. Took" in out
 
 
 def test_stored_is_what_training_said(folder, capsys):

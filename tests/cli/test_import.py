@@ -20,6 +20,7 @@ def test_own_tables_become_a_store(tmp_path, monkeypatch, capsys):
     assert list(graph.node_names) == ["ann", "bob", "cy"]
     assert graph.class_names == ("coffee", "tea")
     assert graph.provenance["command"].split()[0]
+    assert graph.name == "g"
 
 
 def test_a_dataset_becomes_the_same_graph_as_in_memory(tmp_path, capsys):

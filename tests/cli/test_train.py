@@ -1,6 +1,7 @@
 """`muse train`, as a person would call it, be interrupted, and go on."""
 
 import importlib.util
+import itertools
 import json
 import shutil
 import sys
@@ -12,6 +13,7 @@ import torch
 import musegnn
 from machine import one_thread as one_thread
 from musegnn import Graph, ShadowKHop
+from musegnn.cli import train as command
 from musegnn.cli.main import main
 from musegnn.training.checkpoint import write_json
 from musegnn.training.config import Config
@@ -239,6 +241,39 @@ def test_a_graph_that_cannot_be_learned_from(place, capsys):
     assert "was drawn from the graph" in call(capsys, "g", *SHORT, "--samples", "s", code=2)
     assert not Path("runs/bare").exists()
     assert sorted(path.name for path in Path("runs").iterdir()) == ["g"]
+
+
+@pytest.mark.parametrize(
+    ("took", "behind", "said"),
+    [
+        # Kernels are compiled in the first epoch: the second one tells.
+        ([12, 2, 2, 2], 2, "about 4 s for 2 more epochs"),
+        ([90, 70, 70], 1, "about 3 min 0 s for 2 more epochs"),
+        ([12, 2], 1, "about 12 s for 1 more epoch"),
+        ([12], None, ""),
+    ],
+)
+def test_the_time_left_is_told_once(took, behind, said, monkeypatch, capsys):
+    clock = iter([0.0, *itertools.accumulate(map(float, took))])
+    monkeypatch.setattr(command.time, "monotonic", lambda: next(clock))
+    table = command._Table(len(took), "accuracy")
+    event = {"event": "epoch", "loss": 1.0, "train_accuracy": 0.5, "samples_per_second": 1.0, "waited": 0.0}
+    told = []
+    for epoch in range(1, len(took) + 1):
+        table.tell({**event, "epoch": epoch})
+        told += [
+            (epoch, line.strip()) for line in capsys.readouterr().out.splitlines() if "more epoch" in line
+        ]
+    assert told == ([(behind, said)] if said else [])
+
+
+@pytest.mark.filterwarnings("always:--set")
+def test_a_setting_that_is_not_heeded_is_named(place, capsys):
+    assert main(["train", "g", *flags(epochs=1, heads=8), "--device", "cpu", "--out", "r"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "muse: warning: --set heads changes nothing, since architecture=MuseGNN does not heed it. "
+        "Leave it out."
+    ]
 
 
 def test_a_run_without_steps_says_no_bound(place, capsys):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import musegnn
+from musegnn.cli import show
 from musegnn.cli.main import main
 from musegnn.runs.explanation import find_node
 from tiny_runs import strict_json, tiny_run
@@ -58,6 +59,29 @@ def test_the_energy_of_the_node_is_told(run, explained):
     assert [one["contrast"] for one in others] == sorted((one["contrast"] for one in others), reverse=True)
     assert all(one["name"] == f"node {one['node']}" and one["node"] != 3 for one in others)
     assert f"most with {others[0]['name']} ({others[0]['contrast']:.2f})" in told
+
+
+def test_the_error_bound_is_that_of_the_prediction(run, explained):
+    """The same quantity wherever it is told: |Y - Y*| / |Y|."""
+    told, body = explained()
+    assert body["error_bound"] == pytest.approx(float(run.predict([3]).error_bounds[0]), rel=1e-4)
+    assert f"error bound   |Y - Y*| <= {show.bound(body['error_bound'])} in its sample of" in told
+    assert "% of |Y| in" in told
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(0.00127, "0.127 % of |Y|"), (0.9, "90 % of |Y|"), (9.99, "999 % of |Y|"), (12, "12 times |Y|")],
+)
+def test_a_bound_is_a_share_or_a_multiple(value, said):
+    assert show.bound(value) == said
+    assert show.bound(float("inf")) == show.bound(float("nan")) == "none"
+
+
+def test_without_steps_there_is_no_bound(tmp_path, capsys):
+    tiny_run(tmp_path, steps=0)
+    assert main(["explain", str(tmp_path / "run"), "node 3"]) == 0
+    assert "error bound   none: there are no steps\n" in capsys.readouterr().out
 
 
 def test_hops_are_told_for_and_against(run, explained):

@@ -1,6 +1,7 @@
 """`muse bench`: the paper's tables and figures, each with MuseGNN and its peers on your own graph."""
 
 import shlex
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from musegnn.cli.graphs import check_out
 from musegnn.cli.runs import pick_device
 from musegnn.cli.settings import parse
 from musegnn.errors import InputError
+from musegnn.recipes.catalog import nearest
 
 if TYPE_CHECKING:
     from musegnn.benches.running import Progress
@@ -70,6 +72,7 @@ def bench(
     from musegnn.benches.running import Request, run_bench
 
     request = Request(name=name, device=pick_device(device), **given)
+    _tell_replaced(folder / f"{name}.md", request.command)
     table = run_bench(request, _tell)
 
     def tell() -> None:
@@ -80,10 +83,26 @@ def bench(
     return Answer(table.to_json(), tell)
 
 
+def _tell_replaced(page: Path, command: str) -> None:
+    """A folder has one table of a bench: that of another command gives way."""
+    if not page.is_file():
+        return
+    lines = page.read_text(encoding="utf-8", errors="replace").splitlines()
+    said = next((line.partition("`")[2].rpartition("`")[0] for line in lines if line[:8] == "Command:"), "")
+    if said and said != command:
+        rows = show.count(sum(line[:2] == "| " for line in lines) - 1, "row")
+        day = datetime.fromtimestamp(page.stat().st_mtime).date()
+        show.text(
+            f"The table in {page.parent} ({rows}, {day}) is replaced; its cells stay, so that this brings "
+            f"it back: {said}"
+        )
+
+
 def _given(name: str, words: dict[str, Any]) -> dict[str, Any]:
     """What the options say."""
     if name not in BENCHES:
-        raise InputError(f"There is no bench {name!r}. There are {', '.join(BENCHES)}.")
+        hint = nearest(list(BENCHES), name) or f" There are {', '.join(BENCHES)}."
+        raise InputError(f"There is no bench {name!r}.{hint}")
     chosen = BENCHES[name]
     targets = _split(words["data"] or chosen.data)
     if not targets or len(set(targets)) != len(targets):

@@ -13,6 +13,7 @@ from musegnn.cli.runs import Device, MovedSamples, check_run, pick_device
 from musegnn.errors import InputError
 
 if TYPE_CHECKING:
+    from musegnn.training.config import Config
     from musegnn.training.evaluation import Evaluation
 
 
@@ -74,7 +75,7 @@ def evaluate(
         if not is_finished:
             show.text("It is not finished: these are its best weights so far.")
         _print_table(found)
-        show.text(f"error bound: |Y - Y*| / |Y| is at most this. Took {show.duration(took)}.")
+        show.text(f"error bound: {_about_bound(found, opened.config)}. Took {show.duration(took)}.")
 
     facts = {"run": str(run), "how": how, "is_finished": is_finished, "update_means": update_means}
     return Answer(_record(facts, found), tell)
@@ -90,11 +91,17 @@ def _record(facts: dict[str, Any], found: dict[str, "Evaluation"]) -> Any:
     return finite({**facts, **record})
 
 
+def _about_bound(found: dict[str, "Evaluation"], config: "Config") -> str:
+    if any(math.isfinite(one.error_bound) for one in found.values()):
+        return "|Y - Y*| is at most this on every sample"
+    return f"none: {config.baseline.architecture} has no energy" if config.is_baseline else show.NO_STEPS
+
+
 def _print_table(found: dict[str, "Evaluation"]) -> None:
     metrics = list(dict.fromkeys(name for one in found.values() for name in one.metrics))
     rows: list[tuple[str, ...]] = [("split", "nodes", *metrics, "error bound")]
     for split, one in found.items():
         numbers = (one.metrics.get(name, math.nan) for name in metrics)
         shown = (f"{100 * number:.2f} %" for number in numbers)
-        rows.append((split, f"{one.num_labeled:,}", *shown, f"{one.error_bound:.3g}"))
+        rows.append((split, f"{one.num_labeled:,}", *shown, show.bound(one.error_bound)))
     show.table(rows)

@@ -1,5 +1,6 @@
 """`muse explain`: why a run gives a node its class."""
 
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,8 +116,8 @@ def _what_if(around: "Neighborhood", without: list[str], like: str | None) -> di
 def _tell(found: "Explanation", record: dict[str, Any]) -> None:
     signed = {hop: " ".join(f"{one.percent:+.0f} %" for one in some) for hop, some in found.by_hop().items()}
     show.line("by hop", ", ".join(f"{hop}: {told}" for hop, told in signed.items()))
-    bound = f"|Y - Y*| <= {found.error_bound:.3g} in its sample of {len(found.nodes):,} nodes"
-    show.line("error bound", bound)
+    bound = f"|Y - Y*| <= {show.bound(found.error_bound)} in its sample of {len(found.nodes):,} nodes"
+    show.line("error bound", bound if isfinite(found.error_bound) else show.NO_STEPS)
     if record["anomaly"] is not None:
         terms = ", ".join(f"{term} {value:.3g}" for term, value in record["energy"].items())
         rank = f"number {record['anomaly_rank']:,} of its sample"

@@ -6,6 +6,7 @@ from musegnn.cli.runs import near_folder
 from musegnn.datasets import catalog
 from musegnn.errors import InputError, StoreError
 from musegnn.graph import Graph
+from musegnn.recipes.catalog import nearest
 
 
 def open_graph(graph: str, root: Path | None) -> Graph:
@@ -15,13 +16,14 @@ def open_graph(graph: str, root: Path | None) -> Graph:
         raise InputError("The name of the graph is empty. Pass a graph store or a dataset.")
     if path.is_file():
         raise InputError(f"{graph} is a file. Make it a graph store: muse import {graph} --out FOLDER.")
-    if catalog.is_known(graph) or not (path.is_dir() or len(path.parts) > 1):
+    is_name = not (path.is_dir() or len(path.parts) > 1)
+    hint = "" if path.is_dir() else near_folder(path, ("header.json", "config.toml"))
+    if catalog.is_known(graph) or (is_name and (nearest(list(catalog.CATALOG), graph) or not hint)):
         return catalog.load(graph, root)
     if root is not None:
         raise InputError(f"--root belongs to a dataset, but {graph} is a folder. Leave it out.")
     if not path.is_dir():
-        hint = near_folder(path, ("header.json", "config.toml")) or " Pass the folder of a graph store."
-        raise StoreError(f"{graph} does not exist.{hint}")
+        raise StoreError(f"{graph} does not exist.{hint or ' Pass the folder of a graph store.'}")
     return Graph.open(path)
 
 

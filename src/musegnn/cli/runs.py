@@ -24,10 +24,20 @@ def check_run(folder: Path) -> None:
 
 
 def near_folder(folder: Path, files: Sequence[str] = ("config.toml",)) -> str:
-    """' Did you mean ...?': a folder beside it that holds one of these files; or nothing."""
-    found = (path.parent for file in files for path in folder.parent.glob(f"*/{file}"))
+    """' Did you mean ...?': a folder beside it that holds one of these files; or nothing.
+
+    Where there is no such place, the nearest one is looked into: runs/debian for run/debian.
+    """
+    place = folder.parent
+    if not place.is_dir():
+        others = {path.name.lower(): path for path in place.parent.glob("*/")}
+        likely = difflib.get_close_matches(place.name.lower(), others, n=1, cutoff=0.5)
+        place = others[likely[0]] if likely else place
+    found = (path.parent for file in files for path in place.glob(f"*/{file}"))
     beside = {path.name.lower(): path for path in found if path != folder}
     near = difflib.get_close_matches(folder.name.lower(), beside, n=1, cutoff=0.5)
+    if beside and not near and place != folder.parent:
+        return f" There is {place}, with {', '.join(sorted(path.name for path in beside.values())[:3])}."
     return f" Did you mean {beside[near[0]]}?" if near else ""
 
 

@@ -1,5 +1,6 @@
 """How the commands print: sizes, durations, aligned lines and small bars, on a terminal and in a pipe."""
 
+import math
 import os
 import shutil
 import sys
@@ -9,6 +10,8 @@ from musegnn.memory import size as size
 
 BAR_WIDTH = 30
 LABEL_WIDTH = 14
+NO_STEPS = "none: there are no steps"
+"""In the place of an error bound."""
 
 
 def columns() -> int | None:
@@ -38,6 +41,13 @@ def duration(seconds: float) -> str:
     if seconds < 3600:
         return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
     return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
+
+
+def bound(value: float) -> str:
+    """Of |Y - Y*|, from its share of |Y|: 0.0127 -> '1.27 % of |Y|', 12 -> '12 times |Y|'."""
+    if not math.isfinite(value):
+        return "none"
+    return f"{100 * value:.3g} % of |Y|" if value < 9.995 else f"{value:.3g} times |Y|"
 
 
 def text(words: str, indent: int = 0) -> None:

@@ -3,7 +3,8 @@
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,10 @@ from musegnn.recipes.finding import find
 
 if TYPE_CHECKING:
     from musegnn.recipes.pipeline import Prepared
+    from musegnn.training.config import Config
+
+LONG_SECONDS = 60.0
+"""An epoch that takes so long is hardly longer for the kernels that were compiled in it."""
 
 
 def train(
@@ -76,14 +81,15 @@ def train(
         raise InputError("Pass what to train on, or --resume RUN; one of the two. See `muse recipes`.")
     chosen = {"epochs": epochs, "seed": seed}
     changes = {name: value for name, value in chosen.items() if value is not None}
-    changes |= parse(settings or [], "gamma=0.5")
+    given = parse(settings or [], "gamma=0.5")
+    changes |= given
     names = [name.strip() for name in loggers.split(",") if name.strip()]
     execution = _Execution(threads, checkpoint_seconds, device, names, time.monotonic(), profile)
     if target is not None:
         if graph is not None:
             raise InputError("--graph belongs to --resume. Pass the folder alone: muse train FOLDER.")
         places = {"root": root, "samples": samples, "stores": stores or Path("stores")}
-        return _begin(target, changes, out, places, execution, overwrite)
+        return _begin(target, changes, out, places, execution, overwrite, given)
     assert resume is not None
     if changes or overwrite or any(path is not None for path in (out, root, stores)):
         raise InputError(
@@ -119,9 +125,11 @@ def _begin(
     places: dict[str, Any],
     execution: _Execution,
     overwrite: bool,
+    given: Iterable[str],
 ) -> Answer:
     config, graph = find(target)
     config = config.with_settings(changes)
+    _warn_of_ignored(config, given)
     ranks = current()
     # Every rank takes this turn, whatever its own --out.
     free = ranks.tell(str(_free_folder(config.name) if out is None else out))
@@ -148,6 +156,16 @@ def _begin(
     how: dict[str, Any] = {"workers": default_workers(), "device": execution.device, "say": show.line}
     prepared = prepare(config, graph, **places, **how)
     return _run(prepared, folder, execution, overwrite=overwrite, resume=False)
+
+
+def _warn_of_ignored(config: "Config", given: Iterable[str]) -> None:
+    """A setting that changes nothing is hardly meant."""
+    from musegnn.training.heeded import ignored
+
+    for name, reason in ignored(config, given).items():
+        warnings.warn(
+            f"--set {name} changes nothing, since {reason} does not heed it. Leave it out.", stacklevel=2
+        )
 
 
 def _resume(folder: Path, graph: Path | None, samples: Path | None, execution: _Execution) -> Answer:
@@ -243,12 +261,16 @@ def _print_plan(prepared: "Prepared", folder: Path, execution: _Execution) -> No
 
 
 class _Table:
-    """A line for each epoch, and after the first how long the others will take."""
+    """A line for each epoch, and once how long the others will take.
+
+    The first epoch also compiles kernels, for some seconds: where it is short, the second one tells.
+    """
 
     def __init__(self, epochs: int, metric: str) -> None:
         self.epochs, self.metric = epochs, metric
         self.began = time.monotonic()
-        self.is_begun = False
+        self.num_told = 0
+        self.is_estimated = False
         # Five numbers and a star.
         self.is_wide = show.fits(55)
 
@@ -259,7 +281,7 @@ class _Table:
             _print_profile(event["milliseconds"])
         if event["event"] != "epoch":
             return
-        if not self.is_begun:
+        if not self.num_told:
             self.line("\n  epoch", "loss", "train", "valid", speed=("samples/s", "waited"))
         valid = event.get(f"valid_{self.metric}")
         shown = "" if valid is None else f"{100 * valid:.2f}"
@@ -267,11 +289,17 @@ class _Table:
         speed = f"{event['samples_per_second']:.2f}", f"{100 * event['waited']:.0f}%"
         numbers = f"{event['loss']:.4f}", f"{100 * event['train_accuracy']:.2f}", shown
         self.line(f"{event['epoch']:>7}", *numbers, speed=speed, star=best)
-        if not self.is_begun and event["epoch"] < self.epochs:
-            took = time.monotonic() - self.began
-            left = show.duration(took * (self.epochs - event["epoch"]))
-            print(f"         about {left} for {show.count(self.epochs - event['epoch'], 'more epoch')}")
-        self.is_begun = True
+        self.num_told += 1
+        self.estimate(self.epochs - event["epoch"])
+
+    def estimate(self, num_left: int) -> None:
+        """How long so many epochs will take, by the last one."""
+        now = time.monotonic()
+        took, self.began = now - self.began, now
+        is_fit = self.num_told > 1 or took > LONG_SECONDS or num_left == 1
+        if is_fit and num_left and not self.is_estimated:
+            print(f"         about {show.duration(took * num_left)} for {show.count(num_left, 'more epoch')}")
+            self.is_estimated = True
 
     def line(self, epoch: str, *numbers: str, speed: tuple[str, str], star: str = "") -> None:
         """How fast it was is left out where the terminal is narrow."""
@@ -328,7 +356,7 @@ def tell_result(folder: Path, result: dict[str, Any]) -> None:
             )
     # Without steps there is none.
     if result["error_bound"] is not None:
-        show.line("error bound", f"|Y - Y*| <= {result['error_bound']:.3g} |Y| on every test sample")
+        show.line("error bound", f"|Y - Y*| <= {show.bound(result['error_bound'])} on every test sample")
     show.line(
         "took", f"{show.duration(result['seconds'])}, {result['peak_rss_mb']:,.0f} MB of memory at its peak"
     )

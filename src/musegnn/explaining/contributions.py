@@ -159,7 +159,8 @@ class _Steps:
             exact = [part.detach().double() for part in (Y, Z, before)]
             means = None if mu is None else mu.double()
             problem = model.energy.problem(exact[1], sample, mu=means, seen=seen, alpha=model.alpha)
-            self.error_bound = float(problem.error_bound(*exact)) if K else inf
+            size = max(float(exact[0].norm()), 1e-30)
+            self.error_bound = float(problem.error_bound(*exact)) / size if K else inf
         # A kernel treats all columns alike, and apart from each other; so does a matrix.
         self._is_by_column = isinstance(model.energy.penalty, EntrywisePenalty) and (
             problem.fused() is not None or problem.matrix() is not None

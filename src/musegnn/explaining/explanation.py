@@ -60,7 +60,7 @@ class Explanation:
     rest: PerClass
     """The constant that a penalty such as L1 or a box leaves; with ReLU or none, rounding."""
     error_bound: float
-    """At least |Y - Y*|_F of the sample; inf if there were no steps."""
+    """At least |Y - Y*|_F / |Y|_F of the sample; inf if there were no steps."""
     node_name: Callable[[int], str] = str
     class_name: Callable[[int], str] = str
 

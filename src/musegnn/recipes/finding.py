@@ -6,6 +6,7 @@ from typing import Any
 from musegnn.datasets import CATALOG
 from musegnn.errors import InputError
 from musegnn.graph import Graph
+from musegnn.graph.graph import KIND
 from musegnn.recipes import catalog
 from musegnn.store import kind_of
 from musegnn.training.config import Config
@@ -42,7 +43,9 @@ def find(target: str) -> tuple[Config, Graph | None]:
         return catalog.find_for_dataset(name) or Config(name=name, dataset=name).with_settings(_OWN), None
     if path.is_file():
         raise InputError(f"{target} is a file. Make it a graph store: muse import {target} --out FOLDER.")
-    near = catalog.nearest([*catalog.names(), *CATALOG], target)
+    beside = [str(header.parent) for header in path.parent.glob("*/header.json")]
+    graphs = [folder for folder in beside if kind_of(Path(folder)) == KIND]
+    near = catalog.nearest([*catalog.names(), *CATALOG, *graphs], target.rstrip("/"))
     raise InputError(
         f"{target!r} is no recipe, no dataset and no folder here.{near} `muse recipes` lists the recipes."
     )

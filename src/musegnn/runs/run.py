@@ -118,8 +118,7 @@ class Run:
         facts, samples = self.record["samples"], self._given[1]
         if not isinstance(samples, SampleStore):
             folder = find("samples", facts, self.folder.path) if samples is None else samples
-            # If the graph is another one, too, that is to be said.
-            _ = self.graph
+            _ = self.graph  # If it is another one, too, that is to be said.
             # Not as samples of this graph: of another one, there is nothing to draw again.
             samples = SampleStore.open(folder)
         if samples.digest != facts["digest"]:
@@ -358,9 +357,9 @@ class Run:
 
         Y lies in mapped files, so that a graph whose embeddings exceed the memory gets them, too.
         """
-        given = self._unfolded("embed_graph"), self.graph, self._whole_means("embed_graph")
-        how: dict[str, Any] = {"unseen": self.config.means.unseen, "inputs": Predictor(self).inputs}
-        return embed_graph(*given, Path(folder), **how, bound=bound, keep=True)
+        given = self._unfolded("embed_graph"), self.graph, self._whole_means("embed_graph"), Path(folder)
+        how: dict[str, Any] = {"inputs": Predictor(self).inputs, "bound": bound, "keep": True}
+        return embed_graph(*given, unseen=self.config.means.unseen, **how)
 
     def explain(self, node: Node, *, hops: int | None = None) -> Explanation:
         """Why a node, by id or name, gets its class: exact shares that add up to its logits.
