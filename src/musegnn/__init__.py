@@ -44,6 +44,7 @@ if typing.TYPE_CHECKING:
     from musegnn.unfolding import Predictive as Predictive
     from musegnn.unfolding import Relational as Relational
     from musegnn.unfolding import Robust as Robust
+    from musegnn.unfolding import Staged as Staged
     from musegnn.unfolding import Trace as Trace
     from musegnn.unfolding import alternate as alternate
     from musegnn.unfolding import consensus as consensus
@@ -76,6 +77,7 @@ _ROOMS = {
             "Predictive",
             "Robust",
             "Relational",
+            "Staged",
             "Trace",
             "alternate",
             "consensus",

@@ -219,6 +219,13 @@ def test_a_search_looks_at_validation_and_its_best_is_run_with_all_seeds(place, 
     assert told[1].text == "[1/10] tiny, ours, seed 0, try 1: test accuracy, % 80.00"
     assert told[-2].took is None
     assert told[-1].left is None
+    # Once more with a third seed: one cell is left, whatever was done before.
+    del told[:]
+    monkeypatch.setattr(running.statistics, "mean", lambda took: 1.0)
+    run_bench(request(place, tmp_path, {"ours": row}, tries=8, seeds=[0, 1, 2]), told.append)
+    assert told[0].text == "11 cells, 8 of them done"
+    # What the seeds are left with is known behind the search alone.
+    assert [one.left for one in told] == [3.0] * 9 + [2.0, 1.0, None]
 
 
 def test_one_cell_that_fails_is_a_row_and_the_others_go_on(place, tmp_path, monkeypatch):

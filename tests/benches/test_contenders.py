@@ -43,7 +43,7 @@ def test_convolutions_come_classic_and_tuned_in_four_ways_each():
 
 
 def test_relational_sage_is_searched_as_sage_tuned_is_and_has_no_histories():
-    ways = {name.removeprefix("RSAGE tuned ") for name in CONTENDERS if name.startswith("RSAGE")}
+    ways = {name.removeprefix("RSAGE tuned ") for name in CONTENDERS if name.startswith("RSAGE")} - {"offline + labels"}
     assert ways == {"offline", "full", "online"}
     for way in ways:
         ours, sage = CONTENDERS[f"RSAGE tuned {way}"], CONTENDERS[f"SAGE tuned {way}"]
@@ -150,3 +150,16 @@ def test_data_are_recipes_folders_and_synthetic_graphs_of_some_size(tmp_path):
         parse("synthetic:many")
     with pytest.raises(InputError, match="'debain' is no recipe"):
         parse("debain")
+
+
+def test_classes_are_seen_by_who_says_so_only():
+    """Whatever a recipe asks for; but a recipe as it is may."""
+    recipe = Config().with_settings({"gamma": 0.0, "label_inputs": True})
+    for name, one in CONTENDERS.items():
+        if one.settings is None:
+            continue
+        seen = apply(one.settings, {}, recipe, 4000).model.label_inputs
+        assert seen == (name.endswith("+ labels") or name == "MuseGNN"), name
+    peer, plain = CONTENDERS["SAGE tuned offline + labels"], CONTENDERS["SAGE tuned offline"]
+    assert peer.settings == plain.settings | {"label_inputs": True}
+    assert peer.space == plain.space

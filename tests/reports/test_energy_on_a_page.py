@@ -120,7 +120,7 @@ def test_many_classes_and_relations_stay_few_numbers():
     assert len(found["classes"]) == 15
     one = relations_of(Relational(8), GRAPH, sums)
     assert [way["name"] for way in one["ways"]] == ["all edges"]
-    channels = Relational(8, lambda_=1.0, per_channel=True)
+    channels = Relational(8, lambda_=1.0, lambda_per="channel")
     with torch.no_grad():
         channels.raw_lambda[0, 3] += 1
     least, most = relations_of(channels, GRAPH, sums)["ways"][0]["lambdas"]

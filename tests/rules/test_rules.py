@@ -35,7 +35,7 @@ def test_the_public_names_are_these():
             "alternate",
         ),
         *("consensus", "Penalty", "NoPenalty", "Nonnegative", "Box", "L1", "GroupNorm"),
-        *("Predictive", "Relational", "Robust"),
+        *("Predictive", "Relational", "Robust", "Staged"),
         *("MeanEmbeddings", "MuseGNN", "MuseConv", "MLP", "pack", "train", "load_run", "Run"),
     }
     public = {name for name in dir(musegnn.Graph) if not name.startswith("_")}

@@ -96,10 +96,10 @@ def dense(problem, num_nodes):
 
 @kinds
 @ranks
-@pytest.mark.parametrize("per_channel", [False, True])
-def test_value_and_gradient_are_those_of_the_formula(kind, rank, per_channel):
+@pytest.mark.parametrize("lambda_per", ["graph", "relation", "channel"])
+def test_value_and_gradient_are_those_of_the_formula(kind, rank, lambda_per):
     g = graph(hub=True)
-    how = {"rank": rank, "per_channel": per_channel}
+    how = {"rank": rank, "lambda_per": lambda_per}
     energy = learned(KINDS[kind](num_relations=2, gamma=0.5, prox="none", **how))
     (Y, Z, mu), seen = rows(g.num_nodes), torch.arange(g.num_nodes) % 3 > 0
     Y.requires_grad_()
@@ -117,11 +117,11 @@ def test_value_and_gradient_are_those_of_the_formula(kind, rank, per_channel):
     empty=st.sampled_from([(), (0,), (0, 1)]),
     hub=st.booleans(),
     size=st.floats(0.1, 5),
-    per_channel=st.booleans(),
+    lambda_per=st.sampled_from(["graph", "relation", "channel"]),
 )
-def test_the_curvature_is_within_its_bounds_and_steps_descend(kind, seed, empty, hub, size, per_channel):
+def test_the_curvature_is_within_its_bounds_and_steps_descend(kind, seed, empty, hub, size, lambda_per):
     g = graph(seed, empty=empty, hub=hub)
-    energy = learned(KINDS[kind](num_relations=2, gamma=0.3, per_channel=per_channel), seed, size)
+    energy = learned(KINDS[kind](num_relations=2, gamma=0.3, lambda_per=lambda_per), seed, size)
     (_, Z, mu), seen = rows(g.num_nodes, seed), torch.arange(g.num_nodes) % 3 > 0
     problem = energy.problem(Z, g, mu=mu, seen=seen)
     H = dense(problem, g.num_nodes)

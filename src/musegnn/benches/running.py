@@ -1,6 +1,7 @@
 """A bench from its first cell to its figure. Cells that are done are not run again."""
 
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,7 +97,9 @@ class _Work:
         self.records: list[Record] = []
         self.runs = {row: one for row, one in request.rows.items() if one.settings is not None}
         self.total = len(request.datas) * len(self.runs) * (len(request.seeds) + request.tries)
-        self.num_done = 0
+        self.num_done, self.num_left = 0, self.total
+        self.were_done: Counter[str] = Counter()
+        """Cells that were there before; a search may draw one twice."""
         self.took: list[float] = []
         self.tuned: dict[str, Any] = {}
         self._graphs: dict[str, Graph] = {}
@@ -131,15 +134,16 @@ class _Work:
             for settings in tuning.draws(row, one, max(1, request.tries))
             for seed in seeds
         ]
-        done = [found for cell in first if (found := cells.find(cell, self.folder)) is not None]
-        self.took = [one["took"] for one in done]
+        done = [(cell, found) for cell in first if (found := cells.find(cell, self.folder)) is not None]
+        self.took, self.were_done = [one["took"] for _, one in done], Counter(cell.name for cell, _ in done)
+        self.num_left -= len(done)
         count = f"{self.total} cells" if self.total != 1 else "1 cell"
-        self.say(Progress(f"{count}, {len(done)} of them done", None, self._left(self.total - len(done))))
+        self.say(Progress(f"{count}, {len(done)} of them done", None, self._left()))
 
-    def _left(self, count: int) -> float | None:
-        """Seconds for so many cells, from those that are done, or as many as each may take."""
+    def _left(self) -> float | None:
+        """Seconds for the cells that are left, from those that are done, or as many as each may take."""
         each = statistics.mean(self.took) if self.took else self.request.seconds
-        return None if each is None or not count else count * each
+        return None if each is None or not self.num_left else self.num_left * each
 
     def run(self, cell: Cell, what: str = "") -> Record:
         """One cell, told when it is done."""
@@ -148,9 +152,12 @@ class _Work:
         if not was_done:
             self.took.append(record["took"])
         self.num_done += 1
+        if self.were_done[cell.name]:
+            self.were_done[cell.name] -= 1
+        else:
+            self.num_left -= 1
         text = f"[{self.num_done}/{self.total}] {cell}{what}: {self._told(record)}"
-        left = self._left(self.total - self.num_done)
-        self.say(Progress(text, None if was_done else record["took"], left))
+        self.say(Progress(text, None if was_done else record["took"], self._left()))
         return record
 
     def _told(self, record: Record) -> str:

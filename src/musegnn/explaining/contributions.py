@@ -25,6 +25,7 @@ from musegnn.models import MuseGNN
 from musegnn.sampling.record import Sample
 from musegnn.unfolding import unfold
 from musegnn.unfolding.contract import Seen
+from musegnn.unfolding.descent import last_stage
 from musegnn.unfolding.penalty import EntrywisePenalty, Rows
 
 Features = Float[Tensor, "nodes in_dim"]
@@ -148,23 +149,23 @@ class _Steps:
         Z = base_predictions(model, sample, features).requires_grad_()
         mu = None if mu is None else mu.detach().to(Z).requires_grad_()
         self._inputs = [Z] if mu is None else [Z, mu]
-        self._energy, K, given = model.energy, model.steps, (sample, model.energy)
-        if model.energy.acceleration == "none":
-            before = unfold(Z, *given, max(K - 1, 0), model.alpha, mu, seen=seen)
-            Y = unfold(Z, *given, min(K, 1), model.alpha, mu, init=before, seen=seen)
+        self._energy, alpha = model.energy, model.alpha
+        energy, K, init = last_stage(Z, sample, model.energy, model.steps, alpha, mu, seen=seen)
+        if energy.acceleration == "none":
+            before = unfold(Z, sample, energy, max(K - 1, 0), alpha, mu, init=init, seen=seen)
+            Y = unfold(Z, sample, energy, min(K, 1), alpha, mu, init=before, seen=seen)
         else:
-            Y = before = unfold(Z, *given, K, model.alpha, mu, seen=seen)
+            Y = before = unfold(Z, sample, energy, K, alpha, mu, init=init, seen=seen)
         self._Y_v = Y[row]
         with torch.no_grad():
             exact = [part.detach().double() for part in (Y, Z, before)]
             means = None if mu is None else mu.double()
-            problem = model.energy.problem(exact[1], sample, mu=means, seen=seen, alpha=model.alpha)
+            problem = energy.problem(exact[1], sample, mu=means, seen=seen, alpha=alpha)
             size = max(float(exact[0].norm()), 1e-30)
             self.error_bound = float(problem.error_bound(*exact)) / size if K else inf
         # A kernel treats all columns alike, and apart from each other; so does a matrix.
-        self._is_by_column = isinstance(model.energy.penalty, EntrywisePenalty) and (
-            problem.fused() is not None or problem.matrix() is not None
-        )
+        is_alone = energy is model.energy and isinstance(energy.penalty, EntrywisePenalty)
+        self._is_by_column = is_alone and (problem.fused() is not None or problem.matrix() is not None)
 
     @property
     def y(self) -> Float[Tensor, " dim"]:

@@ -100,7 +100,8 @@ def embed_graph(
     # Shapes are looked at, not numbers: Z and mu come in blocks.
     nothing = torch.zeros(()).expand(whole.shape)
     problem = whole.problem(nothing, None if means is None else nothing)
-    kernel, bands = problem.fused(), _bands(*whole.shape)
+    is_alone = len(whole.energy.stages(model.steps)) == 1
+    kernel, bands = problem.fused() if is_alone else None, _bands(*whole.shape)
     if isinstance(kernel, CpuKernel):
         columns = 2 * whole.dim + _widest(bands) + (2 * FILES * _half(bands) if bound else 0)
     else:

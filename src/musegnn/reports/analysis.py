@@ -71,7 +71,7 @@ class Tally:
         self.by_homophily = np.zeros((2, _TENTHS))
         self.by_count = np.zeros((4, _BITS))
         """Nodes, and sums of |Y - mu|^2, of the square of the next movement of mu, of |Y|^2."""
-        energy = model.energy if isinstance(model, MuseGNN) else None
+        energy = model.energy.stages(model.steps)[-1][0] if isinstance(model, MuseGNN) else None
         self.typed = energy if isinstance(energy, TypedEnergy) else None
         self.class_sums = np.zeros((0, 0))
         """Of each class the number of nodes, and the sum of their embeddings; for typed energies."""

@@ -8,26 +8,31 @@ from musegnn.models import MuseGNN
 from musegnn.training.batches import Batch
 from musegnn.training.forward import Asked, transform
 from musegnn.unfolding import unfold
+from musegnn.unfolding.descent import last_stage
 
 
 @torch.no_grad()
 def steps_of(model: MuseGNN, batch: Batch, asked: Asked, precision: str = "float32") -> dict[str, Any]:
     """Of Y^0, ..., Y^K on one sample: the terms of E(Y^k) in float64, and a bound of |Y^k - Y*| / |Y^k|.
 
-    A term is infinite where Y^0 violates the penalty; there is no bound before the first step.
+    Of several stages the last one, from where it starts. A term is infinite where Y^0 violates the penalty;
+    there is no bound before the first step.
     """
     model.eval()
-    Y = Z = transform(model, batch, precision=precision).float()
+    Z = transform(model, batch, precision=precision).float()
     mu, seen, exact = asked.mu, asked.seen, Z.double()
     known = {"mu": None if mu is None else mu.to(Z.device).double(), "seen": seen}
-    problem = model.energy.problem(exact, batch.sample, alpha=model.alpha, **known)
-    terms, bounds = [problem.terms(exact, exact)], list[float]()
-    is_plain = model.energy.acceleration == "none"
-    for k in range(1, model.steps + 1):
+    given = batch.sample, model.energy, model.steps, model.alpha, mu
+    energy, steps, init = last_stage(Z, *given, seen=seen)
+    Y = Z if init is None else init
+    problem = energy.problem(exact, batch.sample, alpha=model.alpha, **known)
+    terms, bounds = [problem.terms(Y.double(), exact)], list[float]()
+    is_plain = energy.acceleration == "none"
+    for k in range(1, steps + 1):
         start = Y.double()
         # Momentum does not begin in the middle.
-        how = {"steps": 1, "init": Y} if is_plain else {"steps": k}
-        Y = unfold(Z, batch.sample, model.energy, alpha=model.alpha, mu=mu, seen=seen, **how)
+        how = {"steps": 1, "init": Y} if is_plain else {"steps": k, "init": init}
+        Y = unfold(Z, batch.sample, energy, alpha=model.alpha, mu=mu, seen=seen, **how)
         start = start if is_plain else Y.double()
         size = max(float(Y.norm()), 1e-30)
         bounds.append(float(problem.error_bound(Y.double(), exact, start)) / size)

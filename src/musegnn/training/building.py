@@ -1,5 +1,6 @@
 """A model and its features from their settings, and the settings of a model."""
 
+from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from musegnn.unfolding import AbstractEnergy, Energy
 from musegnn.unfolding.penalty import PENALTIES
 from musegnn.unfolding.relational import Predictive, Relational, TypedEnergy
 from musegnn.unfolding.robust import Robust
+from musegnn.unfolding.staged import Staged
 
 
 def build_model(
@@ -60,16 +62,23 @@ def build_energy(config: EnergyConfig, dim: int, num_relations: int) -> Abstract
     rank = None if config.rank == "full" else config.rank
     given = dim, num_relations, lambda_, gamma, prox
     typed: dict[str, Any] = {
-        **{"rank": rank, "limit": config.limit, "per_channel": config.per_channel},
+        **{"rank": rank, "limit": config.limit, "lambda_per": config.lambda_per},
         "acceleration": config.acceleration,
     }
-    if config.kind == "relational":
-        return Relational(*given, **typed, laplacian=config.laplacian)
-    return Predictive(*given, **typed, average=config.average)
+    make: Callable[[], AbstractEnergy] = (
+        (lambda: Relational(*given, **typed, laplacian=config.laplacian))
+        if config.kind == "relational"
+        else (lambda: Predictive(*given, **typed, average=config.average))
+    )
+    return make() if config.stages == 1 else Staged([make() for _ in range(config.stages)])
 
 
 def _describe_energy(energy: AbstractEnergy) -> EnergyConfig | None:
     """Its settings, or None if none say what it is; of what is learned, where it began."""
+    if isinstance(energy, Staged):
+        # Whether the others are like the last, a twin will show.
+        last = _describe_energy(energy.last)
+        return None if last is None else replace(last, stages=len(energy.energies))
     prox = next((name for name, penalty in PENALTIES.items() if penalty == energy.penalty), None)
     if prox is None:
         return None
@@ -82,7 +91,7 @@ def _describe_energy(energy: AbstractEnergy) -> EnergyConfig | None:
     elif isinstance(energy, TypedEnergy):
         rank = "full" if energy.rank is None else energy.rank
         settings |= {"lambda_": energy.begins_at, "rank": rank, "limit": energy.limit}
-        settings["per_channel"] = energy.per_channel
+        settings["lambda_per"] = energy.lambda_per
     if type(energy) is Relational:
         settings["kind"] = "relational"
     elif type(energy) is Predictive:

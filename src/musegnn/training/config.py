@@ -65,7 +65,13 @@ class EnergyConfig:
     limit: float = setting(
         2.0, "of |H_r| of a typed energy; the larger it may be, the smaller the steps", low=ABOVE_ZERO
     )
-    per_channel: bool = setting(False, "a lambda for each channel of a relation")
+    lambda_per: Literal["graph", "relation", "channel"] = setting(
+        "relation",
+        "who has a learned lambda of a typed energy: all together, each relation, each channel of it",
+    )
+    stages: int = setting(
+        1, "sets of H_r of a typed energy, one behind the other, each for its share of the steps", low=1
+    )
     robust_rho: Literal["geman", "charbonnier", "truncated"] = setting("geman", "of the robust energy")
     robust_scale: float = setting(1.0, "its squared distance from which on less counts", low=ABOVE_ZERO)
     average: Literal["row", "symmetric"] = setting("row", "over neighbors, of the predictive energy")

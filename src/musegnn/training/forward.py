@@ -17,7 +17,7 @@ from musegnn.models import MuseGNN
 from musegnn.training.batches import Batch
 from musegnn.unfolding import Trace, unfold
 from musegnn.unfolding.contract import Seen
-from musegnn.unfolding.descent import unfold_seeds
+from musegnn.unfolding.descent import last_stage, unfold_seeds
 from musegnn.unfolding.penalty import Rows, SeedRows
 
 Unseen = Literal["zero", "mask"]
@@ -102,15 +102,14 @@ def traced(
     steps: int | None = None,
     precision: str = "float32",
 ) -> Trace:
-    """As `embed`, with energies and error bounds of the last `steps` steps, or of all."""
+    """As `embed`, with energies and error bounds of the last `steps` steps, or of all of the last stage."""
     Z = transform(model, batch, precision=precision)
+    given = batch.sample, model.energy, model.steps, model.alpha, mu
+    energy, count, init = last_stage(Z, *given, seen=seen)
     # Momentum does not begin in the middle.
-    if steps is None or model.energy.acceleration != "none":
-        steps = model.steps
-    last = min(steps, model.steps)
-    given = batch.sample, model.energy
-    start = unfold(Z, *given, model.steps - last, model.alpha, mu, seen=seen)
-    return unfold(Z, *given, last, model.alpha, mu, trace=True, init=start, seen=seen)
+    last = count if steps is None or energy.acceleration != "none" else min(steps, count)
+    start = unfold(Z, batch.sample, energy, count - last, model.alpha, mu, init=init, seen=seen)
+    return unfold(Z, batch.sample, energy, last, model.alpha, mu, trace=True, init=start, seen=seen)
 
 
 def classify(model: MuseGNN, Y: Rows, *, precision: str = "float32") -> Float[Tensor, "nodes out_dim"]:

@@ -35,7 +35,7 @@ _DIFFERING = set.union(*ARCHITECTURES.values())
 _KINDS: dict[str, tuple[str, ...]] = {
     "laplacian": ("smoothness", "relational", "robust"),
     "precondition": ("smoothness",),
-    **dict.fromkeys(("rank", "limit", "per_channel"), ("relational", "predictive")),
+    **dict.fromkeys(("rank", "limit", "lambda_per", "stages"), ("relational", "predictive")),
     **dict.fromkeys(("robust_rho", "robust_scale"), ("robust",)),
     "average": ("predictive",),
 }

@@ -18,3 +18,4 @@ from musegnn.unfolding.penalty import Penalty as Penalty
 from musegnn.unfolding.relational import Predictive as Predictive
 from musegnn.unfolding.relational import Relational as Relational
 from musegnn.unfolding.robust import Robust as Robust
+from musegnn.unfolding.staged import Staged as Staged

@@ -149,6 +149,10 @@ class AbstractEnergy(nn.Module, ABC):
     ) -> AbstractProblem:
         """The energy on one subgraph, computed as `like` is (dtype, device), with its step size."""
 
+    def stages(self, steps: int) -> list[tuple["AbstractEnergy", int]]:
+        """Which energy the steps descend on, one behind the other, and with how many: all on this one."""
+        return [(self, steps)]
+
     def held(self) -> AbstractContextManager[object]:
         """Inside, parameters do not change: what `on` computes of them alone is that of its last call."""
         return nullcontext()

@@ -96,6 +96,7 @@ def unfold(
     """
     _check(Z, steps, energy, mu=mu, init=init, seen=seen)
     subgraph = as_sample(sample, len(Z))
+    energy, steps, init = last_stage(Z, subgraph, energy, steps, alpha, mu, init, seen=seen)
     observer = _Observer(energy, subgraph, Z, mu, seen, alpha, Z if init is None else init) if trace else None
     descent = _Descent(Z, subgraph, energy, steps, alpha, mu, init, seen)
     Y = descent.run(observer)
@@ -128,11 +129,37 @@ def unfold_seeds(
     """
     if check:
         _check(Z, steps, energy, mu=mu, init=None, seen=seen)
-    descent = _Descent(Z, as_sample(sample, len(Z)), energy, steps, alpha, mu, None, seen, watch=check)
+    subgraph = as_sample(sample, len(Z))
+    energy, steps, init = last_stage(Z, subgraph, energy, steps, alpha, mu, seen=seen, check=check)
+    descent = _Descent(Z, subgraph, energy, steps, alpha, mu, init, seen, watch=check)
     seeds, Y = descent.run_seeds(Focus(sample.num_seeds, keeps_all))
     if check:
         descent.check(seeds if Y is None else Y)
     return seeds.to(Z.dtype), None if Y is None else Y.to(Z.dtype)
+
+
+def last_stage(
+    Z: Rows,
+    sample: Subgraph,
+    energy: AbstractEnergy,
+    steps: int,
+    alpha: Alpha,
+    mu: Rows | None = None,
+    init: Rows | None = None,
+    *,
+    seen: Seen | None = None,
+    check: bool = True,
+) -> tuple[AbstractEnergy, int, Rows | None]:
+    """The energy that the last steps descend on, how many they are, and where they start; None: at Z."""
+    *earlier, last = energy.stages(steps)
+    for stage, count in earlier:
+        given = Z, as_sample(sample, len(Z)), stage, count, alpha, mu, init, seen
+        descent = _Descent(*given, watch=check)
+        init = descent.run()
+        if check:
+            descent.check(init)
+        init = init.to(Z.dtype)
+    return *last, init
 
 
 class _Descent:

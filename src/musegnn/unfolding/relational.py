@@ -30,6 +30,7 @@ from musegnn.unfolding.resident import degree_of
 from musegnn.unfolding.ties import Columns, Tie, along, kept, ties
 
 Average = Literal["row", "symmetric"]
+LambdaPer = Literal["graph", "relation", "channel"]
 Channels = Float[Tensor, " channels"]
 
 
@@ -56,7 +57,8 @@ class TypedEnergy(AbstractEnergy):
         dim: d.
         num_relations: R, of the graph; 0 where it has none: then there is one, without a direction.
         lambda_: Where each lambda_r begins.
-        per_channel: Whether each channel of a relation has a lambda of its own.
+        lambda_per: Whether all terms share a lambda ("graph"), each has one ("relation"), or one for each of
+            its channels ("channel").
         gamma: Weight of the means.
         prox: The penalty zeta.
         rank: Of H_r = diag(h_r) + U_r V_r'; None: any d x d matrix, 0: diagonal.
@@ -77,7 +79,7 @@ class TypedEnergy(AbstractEnergy):
         *,
         rank: int | None = None,
         limit: float = 2.0,
-        per_channel: bool = False,
+        lambda_per: LambdaPer = "relation",
         acceleration: Acceleration = "none",
     ) -> None:
         super().__init__()
@@ -98,8 +100,11 @@ class TypedEnergy(AbstractEnergy):
         self.ways = self.directions if num_relations else 1
         count = self.ways * max(1, num_relations)
         self.mixings = nn.ModuleList(Mixing(dim, rank, self.limit) for _ in range(count))
-        self.per_channel, channels = per_channel, dim if per_channel else 1
-        self.raw_lambda = nn.Parameter(torch.full((count, channels), lambda_ + log(-expm1(-lambda_))))
+        shape = {"graph": (1, 1), "relation": (count, 1), "channel": (count, dim)}
+        if lambda_per not in shape:
+            raise InputError(f"lambda_per must be one of {', '.join(shape)}; got {lambda_per!r}.")
+        self.lambda_per: LambdaPer = lambda_per
+        self.raw_lambda = nn.Parameter(torch.full(shape[lambda_per], lambda_ + log(-expm1(-lambda_))))
 
     def held(self) -> AbstractContextManager[object]:
         """The norms of H_r are not computed anew."""
@@ -108,7 +113,7 @@ class TypedEnergy(AbstractEnergy):
     @property
     def lambdas(self) -> Float[Tensor, "terms channels"]:
         """lambda_r = softplus(raw_lambda_r) > 0; one channel stands for all."""
-        return F.softplus(self.raw_lambda)
+        return F.softplus(self.raw_lambda).expand(len(self.mixings), -1)
 
     @abstractmethod
     def term(self, tie: Tie, mixing: Mixing, weight: Channels, sample: Sample, like: Tensor) -> Term:

@@ -1,0 +1,74 @@
+"""Several energies, one behind the other: the first steps on the first, the last on the last."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from torch import Tensor, nn
+
+from musegnn.errors import InputError
+from musegnn.sampling.record import Sample
+from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen
+from musegnn.unfolding.penalty import Rows
+
+
+class Staged(AbstractEnergy):
+    """Each energy has its share of the steps, and starts where the one before it has ended.
+
+        Y^0 = Z,   steps k of stage s:  Y^k = prox(Y^{k-1} - a (H_s Y^{k-1} - b_s))
+
+    Every step descends on the energy of its stage. Value, error bound and minimum are those of the last one:
+    where it was started from does not matter to its certificate.
+
+    Args:
+        energies: Of one kind of samples: all with the same relations.
+    """
+
+    def __init__(self, energies: Sequence[AbstractEnergy]) -> None:
+        super().__init__()
+        if not energies or len({energy.num_relations for energy in energies}) != 1:
+            raise InputError(
+                f"Staged needs energies that have the same relations, one or more; got {len(energies)} with "
+                f"{[energy.num_relations for energy in energies]}."
+            )
+        self.energies = nn.ModuleList(energies)
+        last = energies[-1]
+        self.penalty, self.num_relations, self.acceleration = (
+            last.penalty,
+            last.num_relations,
+            last.acceleration,
+        )
+        self.gamma = getattr(last, "gamma", 0.0)
+
+    @property
+    def last(self) -> AbstractEnergy:
+        """The one that is certified."""
+        return self.energies[-1]  # type: ignore[return-value]
+
+    def on(
+        self, sample: Sample, mu: Rows | None, seen: Seen | None, *, like: Tensor, alpha: Alpha = "auto"
+    ) -> AbstractProblem:
+        """The last energy on a sample."""
+        return self.last.on(sample, mu, seen, like=like, alpha=alpha)
+
+    def stages(self, steps: int) -> list[tuple[AbstractEnergy, int]]:
+        """Equal shares, larger ones at the end; who has no step is left out, but for the last."""
+        ends = [steps * i // len(self.energies) for i in range(len(self.energies) + 1)]
+        counts = [end - begin for begin, end in zip(ends, ends[1:], strict=False)]
+        pairs: list[tuple[AbstractEnergy, int]] = list(zip(self.energies, counts, strict=True))  # type: ignore[arg-type]
+        return [pair for pair in pairs[:-1] if pair[1]] + pairs[-1:]
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """As each of them."""
+        with ExitStack() as stack:
+            for energy in self.energies:
+                stack.enter_context(energy.held())  # type: ignore[operator]
+            yield
+
+    @contextmanager
+    def linearized(self) -> Iterator[None]:
+        """As each of them."""
+        with ExitStack() as stack:
+            for energy in self.energies:
+                stack.enter_context(energy.linearized())  # type: ignore[operator]
+            yield

@@ -1,0 +1,136 @@
+"""Several energies, one behind the other: each as if it were alone, and the last one certified."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_relational import DIM, graph, learned, rows
+
+import musegnn
+from musegnn import Energy, unfold
+from musegnn.errors import InputError
+from musegnn.training.building import build_model
+from musegnn.training.config import Config
+from musegnn.unfolding.descent import unfold_seeds
+from musegnn.unfolding.relational import Predictive, Relational
+from musegnn.unfolding.robust import Robust
+from musegnn.unfolding.staged import Staged
+from musegnn.unfolding.subgraph import as_sample
+
+
+def three(prox="none", **how):
+    kinds = (Predictive, Relational, Predictive)
+    return [learned(kind(DIM, 2, prox=prox, **how), seed) for seed, kind in enumerate(kinds)]
+
+
+@given(steps=st.integers(0, 12), count=st.integers(1, 5))
+def test_every_step_belongs_to_one_stage(steps, count):
+    energies = [Energy(float(i)) for i in range(count)]
+    shares = Staged(energies).stages(steps)
+    assert sum(share for _, share in shares) == steps
+    assert shares[-1][0] is energies[-1]
+    assert all(share > 0 for _, share in shares[:-1])
+    assert max(share for _, share in shares) - min(steps // count, 1) <= -(-steps // count)
+    order = [energies.index(energy) for energy, _ in shares]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("prox", ["none", "relu"])
+def test_stages_are_descents_one_behind_the_other(prox):
+    g, energies = graph(hub=True), three(prox)
+    Z, *_ = rows(g.num_nodes)
+    Y = Z
+    for energy in energies:
+        Y = unfold(Z, g, energy, 2, init=Y)
+    torch.testing.assert_close(unfold(Z, g, Staged(energies), 6), Y, rtol=0, atol=0)
+    seeds, rest = unfold_seeds(Z, as_sample(g, len(Z)), Staged(energies), 6, keeps_all=True)
+    torch.testing.assert_close(rest, Y)
+    torch.testing.assert_close(seeds, Y[: len(seeds)])
+
+
+def test_one_stage_is_the_energy():
+    g, energy = graph(), three()[0]
+    Z, *_ = rows(g.num_nodes)
+    assert torch.equal(unfold(Z, g, Staged([energy]), 5), unfold(Z, g, energy, 5))
+
+
+def test_the_certificate_is_that_of_the_last():
+    """Its energies fall, and the exact minimizer is within the bound."""
+    g, energies = graph(), three()
+    Z, *_ = rows(g.num_nodes)
+    trace = unfold(Z, g, Staged(energies), 12, trace=True)
+    assert len(trace.energies) == 5
+    assert (trace.energies.diff() <= 1e-12).all()
+    distance = float((trace.Y - musegnn.solve(Z, g, energies[-1])).detach().norm())
+    assert 0 < distance <= trace.error_bound
+
+
+def test_gradients_are_those_of_a_tape_over_all_stages():
+    g, energies = graph(), three(gamma=0.4)
+    Z, mu, weights = rows(g.num_nodes)
+    inputs = [Z.requires_grad_(), mu.requires_grad_(), *Staged(energies).parameters()]
+    Y = unfold(Z, g, Staged(energies), 6, mu=mu)
+    found = torch.autograd.grad((weights * Y).sum(), inputs)
+    U = Z
+    for energy in energies:
+        problem = energy.problem(Z, g, mu=mu)
+        for _ in range(2):
+            U = problem.descend(U, Z)
+    expected = torch.autograd.grad((weights * U).sum(), inputs)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+        assert one.abs().max() > 0
+
+
+def test_a_run_with_stages_is_a_run(tmp_path):
+    """Trained, loaded, explained exactly, evaluated on the whole graph."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 120)
+    edges = rng.integers(0, 120, (2, 500))
+    features = (rng.normal(size=(120, 5)) + 2 * np.eye(3, 5)[labels]).astype(np.float32)
+    g = musegnn.Graph.from_edges(
+        edges, num_nodes=120, relation=rng.integers(0, 2, 500), relation_names=["a", "b"],
+        features=features, labels=labels, split=rng.integers(0, 3, 120),
+    )  # fmt: skip
+    chosen = {"kind": "predictive", "stages": 2, "steps": 4, "gamma": 0.0, "prox": "none", "hidden": 6}
+    config = Config().with_settings(chosen | {"epochs": 2, "batch_size": 20, "lambda_per": "graph"})
+    store = musegnn.sample(g, config.sampling.build(), tmp_path / "samples", batch_size=20, seed=0)
+    model = build_model(config, 5, 3, num_relations=2)
+    assert [part.shape for part in model.energy.parameters()].count((1, 1)) == 2
+    before = [part.clone() for part in model.energy.parameters()]
+    run = musegnn.train(g, store, model, tmp_path / "run", config=config)
+    assert all(not torch.equal(a, b) for a, b in zip(before, run.model.energy.parameters(), strict=True))
+    assert run.config.energy.stages == 2
+    again = musegnn.load_run(tmp_path / "run", graph=g, samples=store)
+    assert np.array_equal(again.predict([3, 4]).probabilities, run.predict([3, 4]).probabilities)
+    why = again.explain(3, hops=2)
+    total = why.shares.sum(axis=0) + why.bias + why.rest
+    np.testing.assert_allclose(total, why.logits, atol=1e-5)
+    np.testing.assert_allclose(why.rest, 0, atol=1e-5)
+    assert again.evaluate("test", "full")["test"].metrics["accuracy"] > 0.3
+
+
+def test_stages_of_fused_energies_are_taken_on_the_whole_graph_too(tmp_path):
+    g = musegnn.Graph.from_edges(np.array([[0, 1, 2, 3], [1, 2, 3, 0]]), features=np.eye(4, dtype=np.float32))
+    energy = Staged([Energy(3.0, prox="none"), Energy(0.5, prox="none")])
+    model = musegnn.MuseGNN(4, 2, hidden=3, energy=energy, steps=4).eval()
+    Y = musegnn.inference.full.embed_graph(model, g, None, tmp_path).Y
+    with torch.no_grad():
+        torch.testing.assert_close(Y, model.embed(g, torch.eye(4)))
+
+
+def test_held_and_linearized_reach_every_stage():
+    robust = [Robust(1.0), Robust(2.0)]
+    energy = Staged(robust)
+    before = [dict(vars(one)) for one in robust]
+    with energy.linearized():
+        assert all(vars(one) != old for one, old in zip(robust, before, strict=True))
+    assert [dict(vars(one)) for one in robust] == before
+
+
+def test_relations_must_be_the_same():
+    with pytest.raises(InputError, match=r"same relations, one or more; got 2 with \[2, 0\]"):
+        Staged([Predictive(3, 2), Predictive(3, 0)])
+    with pytest.raises(InputError, match="one or more; got 0"):
+        Staged([])
