@@ -50,6 +50,7 @@ def test_every_file_is_a_recipe_and_every_recipe_a_file():
     assert shipped == {f"{name}.toml" for name in names()}
     assert set(PUBLISHED) < set(names())
     assert {"debian", "debian-thorough", "debian-predictive", "cora", "citeseer", "pubmed"} < set(names())
+    assert {"debian-relational", "debian-robust"} < set(names())
 
 
 @pytest.mark.parametrize("name", names())
@@ -203,7 +204,7 @@ def test_the_whole_graph_is_the_one_sample_of_planetoid():
         ("ogbn-arxif", "Did you mean ogbn-arxiv?"),
         ("IGB-ful", "Did you mean igb-full?"),
         ("papers100M", "Did you mean ogbn-papers100M?"),
-        ("??", "There are debian, debian-thorough, debian-predictive, cora"),
+        ("??", "There are debian, debian-thorough, debian-relational, debian-predictive"),
     ],
 )
 def test_an_unknown_recipe_is_answered_with_the_nearest(wrong, hint):

@@ -7,7 +7,8 @@ from musegnn.errors import InputError
 from musegnn.training.config import Config
 
 NAMES = (
-    *("debian", "debian-thorough", "debian-predictive", "cora", "citeseer", "pubmed"),
+    *("debian", "debian-thorough", "debian-relational", "debian-predictive", "debian-robust"),
+    *("cora", "citeseer", "pubmed"),
     *("ogbn-arxiv", "igb-tiny", "ogbn-products", "igb-medium", "ogbn-papers100M", "mag240m", "igb-full"),
 )
 """In the order of the table: ours, then the paper's by size."""
