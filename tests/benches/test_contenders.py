@@ -160,6 +160,7 @@ def test_classes_are_seen_by_who_says_so_only():
             continue
         seen = apply(one.settings, {}, recipe, 4000).model.label_inputs
         assert seen == (name.endswith("+ labels") or name == "MuseGNN"), name
+    assert CONTENDERS["MuseGNN"].settings == {}
     peer, plain = CONTENDERS["SAGE tuned offline + labels"], CONTENDERS["SAGE tuned offline"]
     assert peer.settings == plain.settings | {"label_inputs": True}
     assert peer.space == plain.space

@@ -60,6 +60,9 @@ def test_what_does_not_fit_is_refused():
         Inputs(graph, None, num_types=2)
     with pytest.raises(InputError, match="sees 2 classes, .* has the class 2"):
         Inputs(graph, graph.labels, num_classes=2)
+    large = np.where(graph.labels == 0, 2**16, graph.labels)
+    with pytest.raises(InputError, match="has the class 65536"):
+        Inputs(graph, large, num_classes=3)
     more = tiny_graph(node_type=np.arange(150) % 4)
     with pytest.raises(InputError, match="sees 3 types of nodes, .* has 4"):
         Inputs(more, None, num_types=3)

@@ -41,7 +41,7 @@ def test_the_public_names_are_these():
     public = {name for name in dir(musegnn.Graph) if not name.startswith("_")}
     fields = {name for name in musegnn.Graph.__dataclass_fields__}
     assert public | fields == fields | {
-        *("num_nodes", "num_edges", "digest", "save", "open", "verify", "verify_topology"),
+        *("num_nodes", "num_edges", "num_relations", "digest", "save", "open", "verify", "verify_topology"),
         *("from_edges", "from_source", "from_pyg", "from_scipy", "from_networkx", "to_pyg"),
     }
 

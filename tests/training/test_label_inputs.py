@@ -77,6 +77,21 @@ def test_a_prediction_sees_what_an_evaluation_sees(run):
     assert run.evaluate("test", "hops", hops=2)["test"].metrics["accuracy"] == pytest.approx(found.mean())
 
 
+def test_on_the_whole_graph_training_nodes_are_not_judged(run):
+    """They see their own classes there."""
+    with pytest.raises(InputError, match="training nodes see their own classes"):
+        run.evaluate("train", "full")
+
+
+def test_a_model_that_no_config_describes_is_held_to_the_same(tmp_path):
+    graph = tiny_graph()
+    store = musegnn.sample(graph, musegnn.ShadowKHop([4, 3]), tmp_path / "samples", batch_size=20, seed=0)
+    own = torch.nn.Linear(9, 4)
+    model = musegnn.MuseGNN(6, 3, 4, musegnn.Energy(gamma=0.5), f=own, output_layers=1, label_inputs=3)
+    with pytest.raises(InputError, match="M would remember a node's own class"):
+        musegnn.train(graph, store, model, tmp_path / "run", epochs=1)
+
+
 def test_the_whole_graph_sees_all_training_classes(run, tmp_path):
     """Rows of Y as the model makes them of all inputs at once."""
     graph, targets = run.graph, np.asarray(run.graph.labels)
@@ -114,6 +129,9 @@ def test_types_are_seen(tmp_path):
     assert not np.array_equal(swapped.probabilities, run.predict(np.arange(150)).probabilities)
     with pytest.raises(InputError, match="sees 2 types of nodes, .* has 0"):
         run.predict([0], graph=tiny_graph(seed=1))
+    fewer = tiny_graph(node_type=np.zeros(150, dtype=int), node_type_names=["odd"])
+    with pytest.raises(InputError, match="has the node_type_names odd, the run was trained with even, odd"):
+        run.predict([0], graph=fewer)
 
 
 @pytest.mark.parametrize("architecture", ["GCN", "SAGE", "GAT"])
@@ -143,6 +161,11 @@ def test_peers_that_cannot_see_them_are_refused(tmp_path):
         trained(tmp_path / "sgc", architecture="SGC")
     with pytest.raises(InputError, match="got GCN, history='freshgnn'"):
         trained(tmp_path / "history", architecture="GCN", history="freshgnn")
+
+
+def test_other_features_must_be_as_many(run):
+    with pytest.raises(InputError, match=r"has 6 features, got \[5\] in their place"):
+        run.around(0, hops=1).what_if(features_of={0: np.zeros(5)})
 
 
 def test_types_need_types(tmp_path):

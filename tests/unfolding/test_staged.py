@@ -10,7 +10,7 @@ from test_relational import DIM, graph, learned, rows
 import musegnn
 from musegnn import Energy, unfold
 from musegnn.errors import InputError
-from musegnn.training.building import build_model
+from musegnn.training.building import build_model, describe_model
 from musegnn.training.config import Config
 from musegnn.unfolding.descent import unfold_seeds
 from musegnn.unfolding.relational import Predictive, Relational
@@ -31,7 +31,8 @@ def test_every_step_belongs_to_one_stage(steps, count):
     assert sum(share for _, share in shares) == steps
     assert shares[-1][0] is energies[-1]
     assert all(share > 0 for _, share in shares[:-1])
-    assert max(share for _, share in shares) - min(steps // count, 1) <= -(-steps // count)
+    counts = [*(share for _, share in shares), *[0] * (count - len(shares))]
+    assert max(counts) - min(counts) <= 1
     order = [energies.index(energy) for energy, _ in shares]
     assert order == sorted(order)
 
@@ -120,13 +121,22 @@ def test_stages_of_fused_energies_are_taken_on_the_whole_graph_too(tmp_path):
         torch.testing.assert_close(Y, model.embed(g, torch.eye(4)))
 
 
-def test_held_and_linearized_reach_every_stage():
+def test_what_is_held_for_shares_is_held_in_every_stage():
     robust = [Robust(1.0), Robust(2.0)]
     energy = Staged(robust)
     before = [dict(vars(one)) for one in robust]
     with energy.linearized():
         assert all(vars(one) != old for one, old in zip(robust, before, strict=True))
     assert [dict(vars(one)) for one in robust] == before
+
+
+def test_each_stage_has_a_step_and_unlike_stages_are_not_taken_for_alike():
+    with pytest.raises(InputError, match="stages must be at most steps"):
+        Config().with_settings({"kind": "predictive", "stages": 3, "steps": 2})
+    model = musegnn.MuseGNN(4, 2, 3, Staged([Predictive(3, limit=1.0), Predictive(3)]), 4)
+    assert describe_model(model, Config())[1] is None
+    model = musegnn.MuseGNN(4, 2, 3, Staged([Predictive(3), Predictive(3)]), 4)
+    assert describe_model(model, Config())[0].energy.stages == 2
 
 
 def test_relations_must_be_the_same():

@@ -61,7 +61,7 @@ class RSAGE(Convolutions):
     @property
     def num_relations(self) -> int:
         """Of the graph."""
-        return 0 if self.graph.relation is None else len(self.graph.relation_names or ("directed",))
+        return self.graph.num_relations
 
     def convolution(self, in_dim: int, out_dim: int, *, is_last: bool) -> nn.Module:
         """Two ways for each relation."""

@@ -279,9 +279,8 @@ def check(settings: Settings, recipe: Config) -> None:
 
 def apply(settings: Settings, wanted: Settings, recipe: Config, num_nodes: int) -> Config:
     """A recipe with the settings of a contender, what follows from them, and what was `wanted` of all."""
-    if settings:
-        # A row sees classes only if it says so; a recipe as it is may.
-        settings = {"label_inputs": False, **settings}
+    # A row sees classes only if it says so; a recipe as it is may.
+    settings = {"label_inputs": False, **settings} if settings else {}
     before = recipe.sampling
     sampler = settings.get("sampler", before.sampler)
     if sampler in _HOPS and "fanouts" in before.settings:

@@ -81,10 +81,11 @@ def _known(graph: Graph, targets: np.ndarray | None, num_classes: int) -> np.nda
     known = np.full(graph.num_nodes, -1, dtype=np.int16 if num_classes < 1 << 15 else np.int32)
     if graph.split is not None and targets is not None:
         train = np.flatnonzero(np.asarray(graph.split) == 0)
-        known[train] = targets[train]
-        if len(train) and int(known[train].max()) >= num_classes:
+        classes = targets[train]
+        if len(train) and classes.max() >= num_classes:
             raise InputError(
-                f"The model sees {num_classes} classes, {graph.name} has the class {known[train].max()}. "
+                f"The model sees {num_classes} classes, {graph.name} has the class {classes.max()}. "
                 "Take a graph with the same classes, or label_inputs=false."
             )
+        known[train] = classes
     return known

@@ -67,6 +67,11 @@ class Graph:
         return len(self.indptr) - 1
 
     @property
+    def num_relations(self) -> int:
+        """Of the edges; one where they have only directions, 0 where they have neither."""
+        return 0 if self.relation is None else len(self.relation_names or ("directed",))
+
+    @property
     def num_edges(self) -> int:
         """Number of stored entries: each undirected edge counts twice, once from either end."""
         return len(self.indices)

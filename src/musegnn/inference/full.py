@@ -359,7 +359,9 @@ def _seen(features: np.ndarray, inputs: Inputs, rows: slice) -> Tensor:
     """What f sees of some nodes."""
     # A copy: those of a stored graph are read-only, which torch does not know.
     some = torch.from_numpy(np.array(features[rows])).float()
-    columns = inputs.columns(np.arange(len(features))[rows], num_seeds=0)
+    if not inputs.width:
+        return some
+    columns = inputs.columns(np.arange(rows.start, rows.start + len(some)), num_seeds=0)
     return inputs.extend(some, torch.from_numpy(columns))
 
 

@@ -30,7 +30,7 @@ class MuseGNN(nn.Module):
         skip: One Linear past all layers of f, and one of g.
         normalize: Divide each row of the features by the sum of its absolute values.
         norm: "layer" for a layer norm before each ReLU of f and g.
-        label_inputs: So many classes of training nodes f sees behind the features, or 0 (`Inputs`).
+        label_inputs: So many classes of training nodes f sees behind the features, or 0; needs gamma 0.
         type_inputs: So many types of nodes f sees behind the features, or 0.
         alpha: The step size, or "auto".
         f, g: Any modules in place of the two MLPs, such as `MLP([128, 1024, 512])` for other widths; f maps

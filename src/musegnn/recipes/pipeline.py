@@ -59,7 +59,7 @@ def prepare(
     )
     assert graph.features is not None
     sizes = graph.features.shape[1], graph.num_classes
-    relations = len(graph.relation_names or ()) if config.energy.kind != "smoothness" else 0
+    relations = graph.num_relations if config.energy.kind in ("relational", "predictive") else 0
     types = len(graph.node_type_names or ())
     model = build_model(config, *sizes, graph, num_relations=relations, num_types=types)
     model = model.to(torch.device(device))

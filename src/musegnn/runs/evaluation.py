@@ -115,6 +115,11 @@ def evaluate_full(
     """On the whole graph, out of core: K passes with Y in mapped files."""
     if scratch is not None and not scratch.is_dir():
         raise InputError(f"{scratch} is no folder. Create it, or leave scratch (--scratch) out.")
+    if model.label_inputs and "train" in splits:
+        raise InputError(
+            "On the whole graph training nodes see their own classes (label_inputs); got the split 'train'. "
+            "Take stored samples, in which they do not."
+        )
     with tempfile.TemporaryDirectory(dir=scratch, prefix="musegnn-") as folder:
         how: dict[str, Any] = {"unseen": config.means.unseen, "inputs": inputs_of(model, graph, targets)}
         found = embed_graph(model, graph, means, Path(folder), **how, bound=True)

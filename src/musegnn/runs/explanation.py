@@ -100,8 +100,13 @@ class Neighborhood(NamedTuple):
         """Other features, with the type and class that the model sees of a node as they are."""
         assert self.graph.features is not None
         place = np.flatnonzero(self.batch.sample.node_ids == find_node(node, self.graph))[0]
-        more = self.batch.features[int(place), self.graph.features.shape[1] :].cpu()
-        return torch.cat([torch.from_numpy(np.array(row, dtype=np.float32)), more])
+        num_features, other = self.graph.features.shape[1], torch.from_numpy(np.array(row, dtype=np.float32))
+        if other.shape != (num_features,):
+            raise InputError(
+                f"{self.name(find_node(node, self.graph))} has {num_features} features, got "
+                f"{list(other.shape)} in their place."
+            )
+        return torch.cat([other, self.batch.features[int(place), num_features:].cpu()])
 
     def _edge(self, u: Node, v: Node) -> tuple[int, int]:
         first, second = find_node(u, self.graph), find_node(v, self.graph)

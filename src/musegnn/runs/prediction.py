@@ -48,7 +48,7 @@ class Predictor:
             raise InputError(
                 f"{name} predicts for the graph it was trained on only. Leave graph (--graph) out."
             )
-        self.sampler: Sampler = run.drawing.sampler(hops)
+        self.hops = hops
 
     def num_batches(self, ids: Integer[np.ndarray, " ids"]) -> int:
         """Samples that these nodes take."""
@@ -120,6 +120,11 @@ class Predictor:
             yield found, np.flatnonzero(is_here)
 
     @cached_property
+    def sampler(self) -> Sampler:
+        """That of the run, or the one that takes all neighbors."""
+        return self.run.drawing.sampler(self.hops)
+
+    @cached_property
     def inputs(self) -> Inputs:
         """What the model sees beside the features: of classes, those of the graph's own training nodes."""
         model, targets = self.run.model, None
@@ -180,7 +185,19 @@ def _checked(graph: Graph, run: "Run") -> Graph:
             f"{graph.name} has {graph.features.shape[1]} features, the run was trained with {wanted}. "
             "Pass a graph with the same features."
         )
+    for what, sees in (("node_type_names", "type_inputs"), ("class_names", "label_inputs")):
+        there, before = getattr(graph, what), getattr(run.graph, what)
+        # Numbers are all that a model sees of them.
+        if getattr(run.config.model, sees) and there is not None and there != before:
+            raise InputError(
+                f"{graph.name} has the {what} {_few(there)}, the run was trained with {_few(before)} "
+                f"and sees them ({sees}). Pass a graph with the same."
+            )
     return graph
+
+
+def _few(names: tuple[str, ...] | None) -> str:
+    return f"{', '.join(names[:4])}{', ...' * (len(names) > 4)}" if names else "none"
 
 
 def _no_means(dim: int, num_nodes: int) -> MeanEmbeddings:

@@ -119,8 +119,7 @@ class Run:
         if not isinstance(samples, SampleStore):
             folder = find("samples", facts, self.folder.path) if samples is None else samples
             _ = self.graph  # If it is another one, too, that is to be said.
-            # Not as samples of this graph: of another one, there is nothing to draw again.
-            samples = SampleStore.open(folder)
+            samples = SampleStore.open(folder)  # Not of this graph: of another, nothing is drawn again.
         if samples.digest != facts["digest"]:
             raise StoreError(
                 f"{samples.stored.folder} holds other samples than {self.folder.path} was trained with. "
@@ -356,6 +355,7 @@ class Run:
         """Y of all nodes by descent on the whole graph, kept as `embeddings.bin` in an existing folder.
 
         Y lies in mapped files, so that a graph whose embeddings exceed the memory gets them, too.
+        With `label_inputs`, training nodes see their own classes.
         """
         given = self._unfolded("embed_graph"), self.graph, self._whole_means("embed_graph"), Path(folder)
         how: dict[str, Any] = {"inputs": Predictor(self).inputs, "bound": bound, "keep": True}

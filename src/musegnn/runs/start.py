@@ -275,14 +275,20 @@ def _checked(data: Data, model: AnyModel, config: Config, *, is_described: bool)
         config = replace(
             config,
             energy=replace(config.energy, gamma=gamma),
-            model=replace(config.model, hidden=width),
+            model=replace(
+                config.model,
+                hidden=width,
+                label_inputs=bool(model.label_inputs),
+                type_inputs=bool(model.type_inputs),
+            ),
         )
     return config, num_outputs
 
 
 def _check_step_size(data: Data, model: AnyModel) -> None:
     """Refuse an alpha that diverges on the samples with the largest eigenvalues, as far as they are known."""
-    if isinstance(model, Baseline) or model.alpha == "auto":
+    # Stored samples do not tell relations.
+    if isinstance(model, Baseline) or model.alpha == "auto" or model.energy.num_relations:
         return
     for samples in data.store.values():
         for index in {int(samples.bounds[:, theta].argmax()) for theta in (0, 2)}:

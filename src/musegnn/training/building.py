@@ -76,9 +76,9 @@ def build_energy(config: EnergyConfig, dim: int, num_relations: int) -> Abstract
 def _describe_energy(energy: AbstractEnergy) -> EnergyConfig | None:
     """Its settings, or None if none say what it is; of what is learned, where it began."""
     if isinstance(energy, Staged):
-        # Whether the others are like the last, a twin will show.
-        last = _describe_energy(energy.last)
-        return None if last is None else replace(last, stages=len(energy.energies))
+        alike = {_describe_energy(stage) for stage in energy.energies}  # type: ignore[arg-type]
+        last = alike.pop()
+        return None if alike or last is None else replace(last, stages=len(energy.energies))
     prox = next((name for name, penalty in PENALTIES.items() if penalty == energy.penalty), None)
     if prox is None:
         return None

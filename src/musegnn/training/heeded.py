@@ -12,7 +12,7 @@ ARCHITECTURES: dict[str, set[str]] = {
     "MuseGNN": _NETWORK | {"norm", "steps"},
     "GCN": _CONVOLUTIONS,
     "SAGE": _CONVOLUTIONS,
-    "RSAGE": _CONVOLUTIONS,
+    "RSAGE": _CONVOLUTIONS - {"history", "momentum"},
     "GAT": _CONVOLUTIONS | {"heads"},
     "MLP": _NETWORK | {"residual"},
     "SGC": {"input_dropout", "normalize", "steps"},

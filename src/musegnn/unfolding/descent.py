@@ -22,7 +22,7 @@ from musegnn.unfolding.subgraph import as_sample
 
 @dataclass(frozen=True)
 class Trace:
-    """What K steps did."""
+    """What K steps did; of several stages (`Staged`), those of the last, and Y^0 is where it starts."""
 
     Y: Rows
     energies: Float64[Tensor, " steps_plus_1"]
@@ -270,7 +270,7 @@ def _warn(energy: AbstractEnergy, problem: AbstractProblem) -> None:
     warnings.warn(
         f"alpha={problem.alpha:g} is larger than what is known to descend for {energy}. "
         "The energy is watched; alpha='auto' descends for certain.",
-        # Three frames are ours, and one is that of `torch.compiler.disable`.
+        # Three frames are ours, or four of an earlier stage, and one is that of `torch.compiler.disable`.
         stacklevel=5,
     )
 

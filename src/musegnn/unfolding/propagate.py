@@ -60,6 +60,7 @@ class Weights(NamedTuple):
 
 def weighed(A: Matrix, At: Matrix, weights: Weights, X: Rows, B: Rows | None = None) -> Rows:
     """left A (right X) + take B, in one pass where there is a kernel; differentiable in X and B."""
+    assert (B is None) == (weights.take is None)
     result: Rows = _Weighed.apply(X, B, A, At, weights)
     return result
 
@@ -72,20 +73,19 @@ class _Weighed(Function):
         is_fused = X.device.type == "cuda" and has_triton()
         if not is_fused and not (X.device.type == "cpu" and X.dtype in (torch.float32, torch.float64)):
             result: Tensor = weights.left * _Summed.apply(weights.right * X, A, At)
-            return result if B is None or weights.take is None else result + weights.take * B
+            return result if weights.take is None or B is None else result + weights.take * B
         left, right = weights.left[:, 0].contiguous(), weights.right[:, 0].contiguous()
-        take = torch.ones_like(left) if isinstance(weights.take, int) else weights.take
-        take = None if take is None else take.reshape(-1)
+        take = torch.zeros_like(left) if weights.take is None else weights.take
+        take = torch.ones_like(left) if isinstance(take, int) else take.reshape(-1)
         out = torch.empty_like(X)
         if is_fused:
             from musegnn.ops.descend import triton
 
-            nothing = torch.zeros_like(left)
-            step = triton.Coefficients(nothing, left, right, nothing if take is None else take)
+            step = triton.Coefficients(torch.zeros_like(left), left, right, take)
             other, csr = X if B is None else B, resident(A, X.device).csr
             triton.descend(csr, step, X, other, ops.Clip(), out, None)
             return out
-        added = () if B is None or take is None else (take.numpy(), B.numpy())
+        added = () if B is None else (take.numpy(), B.numpy())
         arrays = left.numpy(), right.numpy(), X.numpy(), out.numpy(), *added
         ops.propagate_weighed(A.indptr, A.indices, *arrays, threads=torch.get_num_threads())
         return out

@@ -51,19 +51,11 @@ class Staged(AbstractEnergy):
         return self.last.on(sample, mu, seen, like=like, alpha=alpha)
 
     def stages(self, steps: int) -> list[tuple[AbstractEnergy, int]]:
-        """Equal shares, larger ones at the end; who has no step is left out, but for the last."""
+        """Shares that differ by a step at most; who has none is left out, but for the last."""
         ends = [steps * i // len(self.energies) for i in range(len(self.energies) + 1)]
         counts = [end - begin for begin, end in zip(ends, ends[1:], strict=False)]
         pairs: list[tuple[AbstractEnergy, int]] = list(zip(self.energies, counts, strict=True))  # type: ignore[arg-type]
         return [pair for pair in pairs[:-1] if pair[1]] + pairs[-1:]
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """As each of them."""
-        with ExitStack() as stack:
-            for energy in self.energies:
-                stack.enter_context(energy.held())  # type: ignore[operator]
-            yield
 
     @contextmanager
     def linearized(self) -> Iterator[None]:

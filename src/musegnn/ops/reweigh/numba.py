@@ -8,7 +8,7 @@ from typing import no_type_check
 import numpy as np
 from jaxtyping import Float, Int64, Integer
 
-from musegnn.ops.descend.numba import _prefetch_rows
+from musegnn.ops.descend.numba import _prefetch_rows, _unsigned
 from musegnn.ops.descend.plan import tasks
 from musegnn.ops.kernel import kernel
 from musegnn.ops.parallel import run
@@ -47,10 +47,6 @@ def reweigh_back(
     """See `musegnn.ops.reweigh_back`."""
     given = indptr, _unsigned(indices), X, G, _KINDS[rho], X.dtype.type(scale), frozen, out
     run(_reweigh_back, [(*piece[:2], *given) for piece in tasks(indptr, 1, threads)], threads)
-
-
-def _unsigned(indices: np.ndarray) -> np.ndarray:
-    return indices.view(np.uint32 if indices.dtype == np.int32 else np.uint64)
 
 
 @kernel
