@@ -168,6 +168,15 @@ def test_other_features_must_be_as_many(run):
         run.around(0, hops=1).what_if(features_of={0: np.zeros(5)})
 
 
+def test_one_sample_would_teach_nothing_of_classes(tmp_path):
+    """All training nodes are its seeds, whose classes are hidden."""
+    graph = tiny_graph()
+    store = musegnn.sample(graph, musegnn.ShadowKHop([4, 3]), tmp_path / "samples", batch_size=100, seed=0)
+    model = musegnn.MuseGNN(6, 3, 4, label_inputs=3)
+    with pytest.raises(InputError, match="got one sample, of which all are"):
+        musegnn.train(graph, store, model, tmp_path / "run", epochs=1)
+
+
 def test_types_need_types(tmp_path):
     with pytest.raises(InputError, match="type_inputs=true needs a graph whose nodes have types"):
         trained(tmp_path, type_inputs=True)

@@ -8,7 +8,10 @@ from musegnn.benches.contenders import CONTENDERS, Contender, Settings
 from musegnn.benches.figures import Line, Panel
 from musegnn.benches.tables import Measure, Record, Table
 
-_IDENTITY = ("architecture", "sampler", "online", "history", "norm", "residual", "correct_and_smooth")
+_IDENTITY = (
+    *("architecture", "sampler", "online", "history", "norm", "residual", "correct_and_smooth"),
+    *("kind", "label_inputs"),
+)
 _MUSE = "Jiang et al., ICLR 2025"
 
 

@@ -60,6 +60,11 @@ def check_given(graph: Graph, store: SampleStore, model: AnyModel) -> None:
             f"store must be a musegnn.SampleStore, got {store!r}. Take SampleStore.open(folder)."
         )
     store.check_graph(graph)
+    if model.label_inputs and "train" in store and len(store["train"]) == 1:
+        raise InputError(
+            "label_inputs=true needs training nodes that are no seeds; got one sample, of which all are. "
+            "Draw smaller ones: batch_size below the number of training nodes."
+        )
 
 
 def check_settings(settings: dict[str, Any]) -> None:

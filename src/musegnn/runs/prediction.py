@@ -185,10 +185,16 @@ def _checked(graph: Graph, run: "Run") -> Graph:
             f"{graph.name} has {graph.features.shape[1]} features, the run was trained with {wanted}. "
             "Pass a graph with the same features."
         )
-    for what, sees in (("node_type_names", "type_inputs"), ("class_names", "label_inputs")):
+    sizes = run.record["model"] or {}
+    told = {
+        "node_type_names": ("type_inputs", run.config.model.type_inputs),
+        "class_names": ("label_inputs", run.config.model.label_inputs),
+        "relation_names": (f"kind={run.config.energy.kind}", "num_relations" in sizes),
+    }
+    for what, (sees, is_seen) in told.items():
         there, before = getattr(graph, what), getattr(run.graph, what)
         # Numbers are all that a model sees of them.
-        if getattr(run.config.model, sees) and there is not None and there != before:
+        if is_seen and there != before and (there is not None or what == "relation_names"):
             raise InputError(
                 f"{graph.name} has the {what} {_few(there)}, the run was trained with {_few(before)} "
                 f"and sees them ({sees}). Pass a graph with the same."
