@@ -314,7 +314,8 @@ def test_what_does_not_fit(tmp_path):
     with problems.refused("web has no features, but f needs them. Import it with features."):
         embed_graph(model, replace(graph, features=None), means, folder)
     message = (
-        "web has 4 features a node, but the model takes 5. Pass a graph with the features it was trained on."
+        "web has 4 features a node and 0 inputs more, but the model takes 5. "
+        "Pass a graph with the features it was trained on, and its `inputs`."
     )
     with problems.refused(message):
         embed_graph(model, replace(graph, features=graph.features[:, :4]), means, folder)

@@ -161,7 +161,9 @@ def configs(draw):
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
     changes = {}
     for name, (_, setting) in SETTINGS.items():
-        if name in ("settings", "sampler", "update_means", "class_weights", "norm", "kind"):
+        # These do not go with all of the others.
+        apart = ("settings", "sampler", "update_means", "class_weights", "norm", "kind")
+        if name in (*apart, "stages", "label_inputs"):
             continue
         parts, choices = kinds(name)
         low, high = setting.metadata["low"], setting.metadata["high"]
