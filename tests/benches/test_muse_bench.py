@@ -84,6 +84,11 @@ def test_a_kill_costs_one_cell_and_the_same_command_goes_on(tmp_path, monkeypatc
         found = strict_json(call(capfd, *bench, "--json"))
     assert {line["row"] for line in found["lines"]} == {"MuseGNN", "MLP", "MariusGNN"}
     assert "is replaced" not in out
+    # What is refused replaces nothing, and says so of nothing.
+    assert main([*bench, "--set", "kind=robust"]) == 2
+    told = capfd.readouterr()
+    assert "kind is what the rows of accuracy are about" in told.err
+    assert "is replaced" not in told.out + told.err
     # Other rows in the same folder: the table gives way, and says so.
     other = ["mlp" if part == "musegnn,mlp,mariusgnn" else part for part in bench]
     with monkeypatch.context() as patch:

@@ -72,6 +72,8 @@ def bench(
     from musegnn.benches.running import Request, run_bench
 
     request = Request(name=name, device=pick_device(device), **given)
+    # What is refused replaces nothing.
+    request.check()
     _tell_replaced(folder / f"{name}.md", request.command)
     table = run_bench(request, _tell)
 

@@ -1,6 +1,5 @@
 """A model and its features from their settings, and the settings of a model."""
 
-from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -65,12 +64,10 @@ def build_energy(config: EnergyConfig, dim: int, num_relations: int) -> Abstract
         **{"rank": rank, "limit": config.limit, "lambda_per": config.lambda_per},
         "acceleration": config.acceleration,
     }
-    make: Callable[[], AbstractEnergy] = (
-        (lambda: Relational(*given, **typed, laplacian=config.laplacian))
-        if config.kind == "relational"
-        else (lambda: Predictive(*given, **typed, average=config.average))
-    )
-    return make() if config.stages == 1 else Staged([make() for _ in range(config.stages)])
+    kind: type[TypedEnergy] = Relational if config.kind == "relational" else Predictive
+    typed |= {"laplacian": config.laplacian} if kind is Relational else {"average": config.average}
+    stages = [kind(*given, **typed) for _ in range(config.stages)]
+    return stages[0] if len(stages) == 1 else Staged(stages)
 
 
 def _describe_energy(energy: AbstractEnergy) -> EnergyConfig | None:
