@@ -133,7 +133,7 @@ def step(case: Case, name: str) -> Work:
 def passes(case: Case, name: str, steps: int = STEPS) -> Work:
     """K steps, and back."""
     Z, G, energy = case.rows(1).requires_grad_(), case.rows(2), case.energy(name)
-    wanted = [Z, *energy.learned()]
+    wanted = [Z, *energy.parameters()]
     return lambda: torch.autograd.grad(unfold(Z, case.sample, energy, steps), wanted, G)
 
 

@@ -61,7 +61,7 @@ def test_relations_are_those_of_a_dense_computation(run):
     assert [way["name"] for way in found["ways"]] == names
     weights = run.model.state_dict()
     for k, way in enumerate(found["ways"]):
-        H = weights[f"energy.mixings.{k}.H"].double().numpy()
+        H = run.model.energy.mixings.matrices()[k].double().numpy()
         (weight,) = weights["energy.raw_lambda"][k].reshape(-1).tolist()
         assert way["lambdas"] == pytest.approx([np.log1p(np.exp(weight))] * 2)
         values = np.sqrt(np.linalg.eigvalsh(H.T @ H))[::-1]

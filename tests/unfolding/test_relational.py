@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from musegnn import Energy, Graph, unfold
 from musegnn.errors import InputError
-from musegnn.unfolding.mixing import Mixing
+from musegnn.unfolding.mixing import Mixings
 from musegnn.unfolding.relational import Predictive, Relational
 from musegnn.unfolding.subgraph import as_sample
 
@@ -70,8 +71,7 @@ def slow_value(energy, g, Y, Z, mu, seen):
     ties = dense_ties(g, energy.num_relations)
     ways = [way for A in ties for way in (A, A.T)[: energy.ways]]
     degree = torch.from_numpy(np.diff(g.indptr)).double()
-    for lambda_, mixing, A in zip(energy.lambdas, energy.mixings, ways, strict=True):
-        H = mixing.matrix()
+    for lambda_, H, A in zip(energy.lambdas, energy.mixings.matrices(), ways, strict=True):
         if isinstance(energy, Predictive):
             to, of = A.sum(1), A.sum(0)
             for i in np.flatnonzero(to):
@@ -160,19 +160,38 @@ def test_the_error_bound_is_never_below_the_distance(kind, prox):
 
 @ranks
 @pytest.mark.parametrize("size", [0.0, 0.1, 1.0, 30.0])
-def test_the_norm_of_h_is_bounded_tightly_and_held(rank, size):
-    made = learned(Mixing(8, rank, limit=1.5), size=size).requires_grad_(False)
-    exact = float(torch.linalg.matrix_norm(made.matrix(), 2))
-    assert exact <= float(made.norm()) <= 1.5
-    if rank is None:
-        assert float(made.norm()) <= 1.01 * exact + 1e-12
+def test_the_norms_of_h_are_bounded_tightly_and_held(rank, size):
+    made = learned(Mixings(3, 8, rank, limit=1.5), size=size)
+    (factors, norms), matrices = made(), made.matrices()
     X = rows(4)[0] @ torch.ones(DIM, 8, dtype=torch.float64)
-    torch.testing.assert_close(made.forward(X), X @ made.matrix())
     weight = torch.arange(1, 9).to(X)
-    torch.testing.assert_close(made.allowed(X).transposed().times(X), X @ made.matrix().T)
-    torch.testing.assert_close(
-        made.allowed(X).transposed().weighed(weight).times(X), (weight * X) @ made.matrix().T
-    )
+    for one, norm, H in zip(factors.each(), norms, matrices, strict=True):
+        exact = float(torch.linalg.matrix_norm(H, 2))
+        assert exact <= float(norm) <= 1.5 * (1 + 1e-12)
+        if rank is None:
+            assert float(norm) <= 1.01 * exact + 1e-12
+        torch.testing.assert_close(one.times(X), X @ H)
+        torch.testing.assert_close(one.transposed().times(X), X @ H.T)
+        torch.testing.assert_close(one.transposed().weighed(weight).times(X), (weight * X) @ H.T)
+
+
+@pytest.mark.parametrize("limit", [0.5, 1.0, 2.0, inf])
+def test_each_singular_value_has_its_own_limit_and_no_vector_turns(limit):
+    made = learned(Mixings(2, 6, limit=limit), size=2.0)
+    for W, H in zip(made.W.detach(), made.matrices(), strict=True):
+        values = torch.linalg.svdvals(W)
+        torch.testing.assert_close(torch.linalg.svdvals(H), values / (1 + values**2 / limit**2).sqrt())
+        # H H' = W (I + W'W / limit^2)^-1 W' has the left vectors of W.
+        U = torch.linalg.svd(W).U
+        turned = U.T @ H @ H.T @ U
+        torch.testing.assert_close(turned, turned.diag().diag())
+    assert torch.autograd.gradcheck(lambda W: torch.func.functional_call(made, {"W": W}, ())[0].H, made.W)
+
+
+@ranks
+@pytest.mark.parametrize("limit", [1.5, inf])
+def test_h_begins_as_the_identity(rank, limit):
+    torch.testing.assert_close(Mixings(2, 5, rank, limit).matrices(), torch.eye(5).repeat(2, 1, 1))
 
 
 @kinds
@@ -238,9 +257,9 @@ def test_a_graph_without_relations_has_one_without_a_direction():
     A[np.repeat(np.arange(9), np.diff(g.indptr)), g.indices] = 1
     P = A / A.sum(1, keepdim=True).clamp(min=1)
     expected = (Y - Z).square().sum()
-    ((lambda_,),), (mixing,) = energy.lambdas, energy.mixings
+    ((lambda_,),), (H,) = energy.lambdas, energy.mixings.matrices()
     has = (A.sum(1, keepdim=True) > 0).double()
-    expected = expected + lambda_ * (has * (Y - P @ Y @ mixing.matrix())).square().sum()
+    expected = expected + lambda_ * (has * (Y - P @ Y @ H)).square().sum()
     torch.testing.assert_close(energy.value(Y, Z, plain), expected)
 
 

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float64
 
 from musegnn.graph import Graph
-from musegnn.unfolding.mixing import Mixing
 from musegnn.unfolding.relational import TypedEnergy
 
 _CLASSES = 30
@@ -36,12 +35,12 @@ def relations_of(
     there = np.flatnonzero(nodes)
     shown = there[np.argsort(-nodes[there], kind="stable")[: min(_CLASSES, isqrt(_CELLS // len(names)))]]
     Y = torch.from_numpy(class_sums[shown, 1:] / nodes[shown, None]) if len(shown) else None
-    given = graph.class_names
+    given, (_, norms), Hs = graph.class_names, energy.mixings(), energy.mixings.matrices()
     return {
         "classes": [given[c] if given is not None and c < len(given) else f"class {c}" for c in shown],
         "ways": [
-            {"name": name, "lambdas": _ends(weights), **_way(mixing, Y)}  # type: ignore[arg-type]
-            for name, weights, mixing in zip(names, energy.lambdas, energy.mixings, strict=True)
+            {"name": name, "lambdas": _ends(weights), "norm": float(norm), **_way(H.double().cpu(), Y)}
+            for name, weights, norm, H in zip(names, energy.lambdas, norms, Hs, strict=True)
         ],
     }
 
@@ -57,12 +56,10 @@ def _names(energy: TypedEnergy, given: tuple[str, ...] | None) -> list[str]:
     return [f"{name}, {way}" for name in names for way in ("forward", "backward")]
 
 
-def _way(mixing: Mixing, Y: torch.Tensor | None) -> dict[str, Any]:
-    mixing.measure()
-    H = mixing.matrix().double().cpu()
+def _way(H: torch.Tensor, Y: torch.Tensor | None) -> dict[str, Any]:
     values = torch.linalg.svdvals(H).numpy()
     kept = np.unique(np.linspace(0, len(values) - 1, _VALUES).round().astype(np.int64))
-    found = {"norm": float(mixing.norm()), "dim": len(H), "places": (kept + 1).tolist()}
+    found: dict[str, Any] = {"dim": len(H), "places": (kept + 1).tolist()}
     found["spectrum"] = [_short(value) for value in values[kept]]
     if Y is not None:
         said = torch.nn.functional.normalize(Y @ H, dim=1)

@@ -23,8 +23,11 @@ from musegnn.unfolding.penalty import Rows, SeedRows
 
 Observe = Callable[[int, Rows, Rows], None]
 """Told of each step: its number, where it started, where it led."""
-Make = Callable[[Rows | None], Pace]
-"""A problem from its means, at its pace; anew in each step back, so that autograd sees what it is made of."""
+Make = Callable[[Rows | None, Sequence[Tensor | None]], Pace]
+"""A problem from its means and what is learned, at its pace.
+
+Anew in each step back, so that autograd sees what it is made of.
+"""
 
 
 class Focus(NamedTuple):
@@ -200,10 +203,10 @@ class Recomputed(Function):
         steps: int,
         observe: Observe | None,
         energies: list[float] | None,
-        *learned: Tensor,
+        *learned: Tensor | None,
     ) -> Tensor:
-        """`learned` are the energy's parameters, which `make` puts into the problem."""
-        pace, U, before, kept = make(mu), start, start, []
+        """`learned` is what `make` puts into the problem."""
+        pace, U, before, kept = make(mu, learned), start, start, []
         ctx.make, ctx.steps, ctx.stride = make, steps, 1 + isqrt(max(0, steps - 1) // 4)
         for k in range(steps):
             if k % ctx.stride == 0:
@@ -229,17 +232,22 @@ class Recomputed(Function):
         learned, kept = rest[: ctx.num_learned], rest[ctx.num_learned :]
         Z, wants_mu = Z.detach().requires_grad_(), ctx.needs_input_grad[2]
         mu = mu.detach().requires_grad_() if wants_mu else mu
-        inputs = [Z, *([mu] if wants_mu else []), *learned]
+        wants = ctx.needs_input_grad[-len(learned) :] if learned else ()
+        inputs = [
+            Z,
+            *([mu] if wants_mu else []),
+            *(part for part, want in zip(learned, wants, strict=True) if want),
+        ]
         totals = [torch.zeros_like(part) for part in inputs]
         # G is dY^k; of momentum, `later` is what Y^(k-1) counts for in Y^(k+1).
         G, later = grads[0], None
         for first in range((ctx.steps - 1) // ctx.stride * ctx.stride, -1, -ctx.stride):
-            points = _points(ctx, kept, first, mu, Z)
+            points = _points(ctx, kept, first, mu, Z, learned)
             for k in range(first + len(points) - 2, first - 1, -1):
                 ends = [part.detach().requires_grad_() for part in points[k - first : k - first + 2]]
                 U, before = ends[1], ends[0]
                 with torch.enable_grad():
-                    Y = ctx.make(mu).step(k, U, before, Z)
+                    Y = ctx.make(mu, learned).step(k, U, before, Z)
                 wanted = [U, *([before] if ctx.looks_back else []), *inputs]
                 parts = torch.autograd.grad(Y, wanted, G, allow_unused=True, materialize_grads=True)
                 G = parts[0] if later is None else parts[0] + later
@@ -248,16 +256,19 @@ class Recomputed(Function):
         G = G if later is None else G + later
         dZ, *others = totals
         dmu = others.pop(0) if wants_mu else None
-        return dZ, G, dmu, None, None, None, None, *others
+        found = (others.pop(0) if want else None for want in wants)
+        return dZ, G, dmu, None, None, None, None, *found
 
 
 @torch.no_grad()
-def _points(ctx: Any, kept: Sequence[Rows], first: int, mu: Rows | None, Z: Rows) -> list[Rows]:
+def _points(
+    ctx: Any, kept: Sequence[Rows], first: int, mu: Rows | None, Z: Rows, learned: Sequence[Tensor | None]
+) -> list[Rows]:
     """Y^(first - 1), Y^first, ..., up to where the last step of this stretch starts."""
     number, width = first // ctx.stride, 2 if ctx.looks_back else 1
     start = kept[number * width]
     points = [kept[number * width + width - 1], start]
-    pace = ctx.make(mu)
+    pace = ctx.make(mu, learned)
     for k in range(first, min(first + ctx.stride, ctx.steps) - 1):
         points.append(pace.step(k, points[-1], points[-2], Z))
     return points

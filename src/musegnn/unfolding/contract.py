@@ -1,7 +1,7 @@
 """What an energy must offer: the loop, the trainer and the explainer ask for nothing else."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
 
@@ -124,14 +124,14 @@ class AbstractProblem(ABC):
 
 
 @contextmanager
-def switched_on(energy: "AbstractEnergy", flag: str) -> Iterator[None]:
-    """Inside, a flag of the energy is true."""
-    before = getattr(energy, flag)
-    setattr(energy, flag, True)
+def switched(energy: "AbstractEnergy", name: str, value: object) -> Iterator[None]:
+    """Inside, the energy has this value by that name."""
+    before = getattr(energy, name)
+    setattr(energy, name, value)
     try:
         yield
     finally:
-        setattr(energy, flag, before)
+        setattr(energy, name, before)
 
 
 class AbstractEnergy(nn.Module, ABC):
@@ -153,17 +153,17 @@ class AbstractEnergy(nn.Module, ABC):
         """Which energy the steps descend on, one behind the other, and with how many: all on this one."""
         return [(self, steps)]
 
-    def held(self) -> AbstractContextManager[object]:
-        """Inside, parameters do not change: what `on` computes of them alone is that of its last call."""
-        return nullcontext()
-
     def linearized(self) -> AbstractContextManager[object]:
         """Inside, derivatives take what is not quadratic in Y as constant, so that shares add up."""
         return nullcontext()
 
-    def learned(self) -> list[nn.Parameter]:
-        """The parameters that want a gradient."""
+    def learned(self) -> list[Tensor | None]:
+        """What `on` makes of parameters alone, and their gradients are made of: those that want one."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
+    def given(self, learned: Sequence[Tensor | None]) -> AbstractContextManager[object]:
+        """Inside, `on` takes what `learned` has made, which is not made again."""
+        return nullcontext()
 
     def problem(
         self,

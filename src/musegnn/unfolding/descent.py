@@ -1,6 +1,7 @@
 """Unfold an energy: K proximal steps, differentiable, watched, and with an error bound."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf, isfinite
@@ -185,7 +186,9 @@ class _Descent:
         exact = torch.promote_types(Z.dtype, torch.float32)
         like = Z.new_empty((), dtype=exact).expand(Z.shape)
         self.energy, self.sample, self.steps, self.alpha, self.seen = energy, sample, steps, alpha, seen
-        self.problem = energy.on(sample, mu, seen, like=like, alpha=alpha)
+        self.learned = energy.learned()
+        with energy.given(self.learned):
+            self.problem = energy.on(sample, mu, seen, like=like, alpha=alpha)
         self.kernel = self.problem.fused()
         if self.kernel is None or Z.dtype not in self.kernel.dtypes:
             Z, mu, init = Z.to(exact), _to(mu, exact), _to(init, exact)
@@ -201,7 +204,7 @@ class _Descent:
             return Y
         like = self.Z.detach()
         make = partial(_make, self.energy, self.sample, self.seen, like, self.alpha)
-        Y = Recomputed.apply(self.Z, self.start, self.mu, make, *given, *self.energy.learned())
+        Y = Recomputed.apply(self.Z, self.start, self.mu, make, *given, *self.learned)
         return Y
 
     def run_seeds(self, focus: Focus) -> tuple[SeedRows, Rows | None]:
@@ -223,10 +226,16 @@ class _Descent:
 
 
 def _make(
-    energy: AbstractEnergy, sample: Sample, seen: Seen | None, like: Tensor, alpha: Alpha, mu: Rows | None
+    energy: AbstractEnergy,
+    sample: Sample,
+    seen: Seen | None,
+    like: Tensor,
+    alpha: Alpha,
+    mu: Rows | None,
+    learned: Sequence[Tensor | None],
 ) -> Pace:
     """As `_Descent` has made it, for one step back."""
-    with energy.held():
+    with energy.given(learned):
         return pace_of(energy.on(sample, mu, seen, like=like, alpha=alpha), energy.acceleration)
 
 

@@ -1,4 +1,4 @@
-"""H, a learned matrix between channels: any, diagonal, or diagonal and a few directions."""
+"""H, learned matrices between channels: any, diagonal, or diagonal and a few directions."""
 
 from math import inf
 from typing import NamedTuple
@@ -10,78 +10,77 @@ from torch import Tensor, nn
 from musegnn.unfolding.penalty import Rows
 
 
-class Mixing(nn.Module):
-    """X -> X H, with H = diag(h) + U V', or any matrix if no rank is given; I at the start.
+class Mixings(nn.Module):
+    """Matrices H with |H|_2 <= `limit`, since steps must be the smaller the larger H is; I at the start.
 
-    |H|_2 <= `limit`: a larger one is scaled down, since steps must be the smaller the larger H is. The factor
-    is a constant to gradients, as the step size is.
+    Any matrix if no rank is given: H = W R^-1 with R'R = I + W'W / limit^2, so that each singular value w of
+    what is learned counts as w / sqrt(1 + w^2 / limit^2), and the largest does not shrink the others. (With a
+    limit of 1 or less H cannot be I, and begins as what W = I allows.)
+
+    Else H = diag(h) + U V', and all of it is scaled down if it is too large; the factor is a constant to
+    gradients, as the step size is.
     """
 
-    def __init__(self, dim: int, rank: int | None = None, limit: float = inf) -> None:
+    def __init__(self, count: int, dim: int, rank: int | None = None, limit: float = inf) -> None:
         super().__init__()
         self.limit = limit
-        self.H = self.h = self.U = self.V = None
-        self._known: Tensor | None = None
+        self.W = self.h = self.U = self.V = None
         if rank is None:
-            self.H = nn.Parameter(torch.eye(dim))
+            begin = (1 - limit**-2) ** -0.5 if limit > 1 else 1.0
+            self.W = nn.Parameter(begin * torch.eye(dim).repeat(count, 1, 1))
             return
-        self.h = nn.Parameter(torch.ones(dim))
+        self.h = nn.Parameter(torch.ones(count, dim))
         if rank:
             # One of them is 0, so that H = I; the other is not, so that it can be learned.
-            self.U = nn.Parameter(torch.randn(dim, rank) / dim**0.5)
-            self.V = nn.Parameter(torch.zeros(dim, rank))
+            self.U = nn.Parameter(torch.randn(count, dim, rank) / dim**0.5)
+            self.V = nn.Parameter(torch.zeros(count, dim, rank))
 
-    def forward(self, X: Rows) -> Rows:
-        """X H."""
-        return self.allowed(X).times(X)
-
-    def allowed(self, like: Tensor) -> "Factors":
-        """As much of H as `limit` allows, made once for many products; `like` them."""
-        H, h, U, V = (
-            None if part is None else part.to(like.dtype) for part in (self.H, self.h, self.U, self.V)
-        )
-        if self.limit == inf:
-            return Factors(H, h, U, V)
-        share = (self.limit / self._bound()).clamp(max=1).to(like)
-        H, h, U = (None if part is None else part * share for part in (H, h, U))
-        return Factors(H, h, U, V)
-
-    def matrix(self) -> Float[Tensor, "dim dim"]:
-        """H."""
-        some = self.H if self.H is not None else self.h
-        assert some is not None
-        return self.forward(torch.eye(len(some), dtype=some.dtype, device=some.device))
-
-    def norm(self) -> Float[Tensor, ""]:
-        """At least |H|_2; of any matrix of 512 columns no more than 3 % above it."""
-        return self._bound().clamp(max=self.limit)
+    def forward(self) -> tuple["Factors", Float[Tensor, " count"]]:
+        """All of them, and at least |H|_2 of each; of 512 columns no more than 3 % above it."""
+        if self.W is not None:
+            bound = _norm(self.W)
+            if self.limit == inf:
+                return Factors(self.W, None, None, None), bound
+            # As its singular values: the larger w, the larger w / sqrt(1 + w^2 / limit^2).
+            bound = (bound**-2 + self.limit**-2).rsqrt() * _rounding(self.W)
+            return Factors(_held_below(self.limit, self.W), None, None, None), bound
+        assert self.h is not None
+        bound = self.h.detach().double().abs().amax(dim=1)
+        if self.U is not None and self.V is not None:
+            bound = bound + _norm(self.U) * _norm(self.V)
+        share = (self.limit / bound).clamp(max=1).to(self.h)
+        U = None if self.U is None else share[:, None, None] * self.U
+        return Factors(None, share[:, None] * self.h, U, self.V), bound.clamp(max=self.limit)
 
     @torch.no_grad()
-    def measure(self) -> None:
-        """Bound the norm of what is learned; to be called when that has changed, which no tensor tells."""
-        if self.H is not None:
-            self._known = _norm(self.H)
-            return
-        assert self.h is not None
-        self._known = self.h.double().abs().max()
-        if self.U is not None and self.V is not None:
-            self._known = self._known + _norm(self.U) * _norm(self.V)
-
-    def _bound(self) -> Float[Tensor, ""]:
-        """That of what is learned, before it is scaled."""
-        if self._known is None:
-            self.measure()
-        assert self._known is not None
-        return self._known
+    def matrices(self) -> Float[Tensor, "count dim dim"]:
+        """H."""
+        factors, _ = self()
+        return torch.stack([one.times(one.identity()) for one in factors.each()])
 
 
 class Factors(NamedTuple):
-    """H, or the parts of H = diag(h) + U V'."""
+    """H, or the parts of H = diag(h) + U V'; of one, or one behind the other of several."""
 
-    H: Float[Tensor, "dim dim"] | None
-    h: Float[Tensor, " dim"] | None
-    U: Float[Tensor, "dim rank"] | None
-    V: Float[Tensor, "dim rank"] | None
+    H: Float[Tensor, "*count dim dim"] | None
+    h: Float[Tensor, "*count dim"] | None
+    U: Float[Tensor, "*count dim rank"] | None
+    V: Float[Tensor, "*count dim rank"] | None
+
+    def each(self) -> list["Factors"]:
+        """One by one."""
+        count = next(len(part) for part in self if part is not None)
+        return [Factors(*(None if part is None else part[i] for part in self)) for i in range(count)]
+
+    def to(self, like: Tensor) -> "Factors":
+        """In the dtype of what they are multiplied with."""
+        return Factors(*(None if part is None else part.to(like.dtype) for part in self))
+
+    def identity(self) -> Rows:
+        """I, of which H is the product."""
+        some = self.H if self.H is not None else self.h
+        assert some is not None
+        return torch.eye(len(some), dtype=some.dtype, device=some.device)
 
     def times(self, X: Rows) -> Rows:
         """X H."""
@@ -103,11 +102,22 @@ class Factors(NamedTuple):
         return Factors(H, None if self.h is None else weight * self.h, U, self.V)
 
 
+def _held_below(limit: float, W: Float[Tensor, "count dim dim"]) -> Float[Tensor, "count dim dim"]:
+    """W R^-1, R'R = I + W'W / limit^2: |W x|^2 < limit^2 |R x|^2 for every x, so that |W R^-1|_2 < limit."""
+    exact = W.double()
+    gram = torch.eye(W.shape[-1], dtype=exact.dtype, device=W.device) + exact.mT @ exact / limit**2
+    # Its eigenvalues are 1 or more: there is nothing to check, which would wait for a GPU.
+    R, _ = torch.linalg.cholesky_ex(gram, upper=True)
+    H: Tensor = torch.linalg.solve_triangular(R, exact, upper=True, left=False)
+    return H.to(W.dtype)
+
+
 _SQUARINGS = 6
 
 
-def _norm(H: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
-    """At least |H|_2, without iterating and without waiting for a GPU.
+@torch.no_grad()
+def _norm(H: Float[Tensor, "count rows columns"]) -> Float[Tensor, " count"]:
+    """At least |H|_2 of each, without iterating and without waiting for a GPU.
 
         |H|_2^2 = |H'H|_2 <= |(H'H)^p|_F^(1/p) <= d^(1/2p) |H|_2^2,   p = 64
 
@@ -116,12 +126,17 @@ def _norm(H: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
     """
     # On a GPU float64 is as fast, and float32 may be less than it says.
     exact = H if H.device.type == "cpu" else H.double()
-    G = exact.T @ exact
-    log = torch.zeros((), dtype=torch.float64, device=H.device)
+    G = exact.mT @ exact
+    log = torch.zeros(len(H), dtype=torch.float64, device=H.device)
     for k in range(_SQUARINGS + 1):
         if k:
             G = G @ G
-        size = G.norm().clamp(min=torch.finfo(G.dtype).tiny)
-        G = G / size
+        size = G.norm(dim=(1, 2)).clamp(min=torch.finfo(G.dtype).tiny)
+        G = G / size[:, None, None]
         log = log + size.double().log() / 2**k
-    return (log / 2).exp() * (1 + 4 * len(G) * torch.finfo(G.dtype).eps)
+    return (log / 2).exp() * _rounding(G)
+
+
+def _rounding(G: Float[Tensor, "count rows columns"]) -> float:
+    """By how much more than exact numbers those of products may be."""
+    return 1 + 4 * G.shape[-1] * torch.finfo(G.dtype).eps

@@ -1,10 +1,11 @@
 """Energies for graphs whose neighbors differ: a learned matrix for each relation, convex in Y for any."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from math import expm1, log
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -21,9 +22,9 @@ from musegnn.unfolding.contract import (
     Acceleration,
     Alpha,
     Seen,
-    switched_on,
+    switched,
 )
-from musegnn.unfolding.mixing import Mixing
+from musegnn.unfolding.mixing import Factors, Mixings
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar, penalty_of
 from musegnn.unfolding.propagate import Weights, weighed
 from musegnn.unfolding.resident import degree_of
@@ -32,6 +33,13 @@ from musegnn.unfolding.ties import Columns, Tie, along, kept, ties
 Average = Literal["row", "symmetric"]
 LambdaPer = Literal["graph", "relation", "channel"]
 Channels = Float[Tensor, " channels"]
+
+
+class Mixed(NamedTuple):
+    """H_r, and at least |H_r|_2."""
+
+    H: Factors
+    norm: Float[Tensor, ""]
 
 
 class Term(ABC):
@@ -95,28 +103,33 @@ class TypedEnergy(AbstractEnergy):
         self.penalty = penalty_of(prox)
         self.limit = float(limit)
         self.acceleration = check_acceleration(acceleration)
-        self._is_held = False
+        self._given: Sequence[Tensor | None] | None = None
         # Without relations an edge has no direction.
         self.ways = self.directions if num_relations else 1
         count = self.ways * max(1, num_relations)
-        self.mixings = nn.ModuleList(Mixing(dim, rank, self.limit) for _ in range(count))
+        self.mixings, self._count = Mixings(count, dim, rank, self.limit), count
         shape = {"graph": (1, 1), "relation": (count, 1), "channel": (count, dim)}
         if lambda_per not in shape:
             raise InputError(f"lambda_per must be one of {', '.join(shape)}; got {lambda_per!r}.")
         self.lambda_per: LambdaPer = lambda_per
         self.raw_lambda = nn.Parameter(torch.full(shape[lambda_per], lambda_ + log(-expm1(-lambda_))))
 
-    def held(self) -> AbstractContextManager[object]:
-        """The norms of H_r are not computed anew."""
-        return switched_on(self, "_is_held")
+    def learned(self) -> list[Tensor | None]:
+        """lambda, |H|_2, and H or its parts, of all relations."""
+        factors, norms = self.mixings()
+        return [self.lambdas, norms, *factors]
+
+    def given(self, learned: Sequence[Tensor | None]) -> AbstractContextManager[object]:
+        """Of these."""
+        return switched(self, "_given", learned)
 
     @property
     def lambdas(self) -> Float[Tensor, "terms channels"]:
         """lambda_r = softplus(raw_lambda_r) > 0; one channel stands for all."""
-        return F.softplus(self.raw_lambda).expand(len(self.mixings), -1)
+        return F.softplus(self.raw_lambda).expand(self._count, -1)
 
     @abstractmethod
-    def term(self, tie: Tie, mixing: Mixing, weight: Channels, sample: Sample, like: Tensor) -> Term:
+    def term(self, tie: Tie, H: Mixed, weight: Channels, sample: Sample, like: Tensor) -> Term:
         """E_r, and how much it counts: lambda_r."""
 
     def on(
@@ -129,14 +142,13 @@ class TypedEnergy(AbstractEnergy):
             )
         if alpha != "auto" and not alpha > 0:
             raise InputError(f"alpha must be a positive number or 'auto', got {alpha!r}.")
-        if not self._is_held:
-            for mixing in self.mixings:
-                mixing.measure()  # type: ignore[operator]
-        there = ties(sample, self.num_relations)
+        lambdas, norms, *parts = self.learned() if self._given is None else self._given
+        assert lambdas is not None
+        assert norms is not None
+        lambdas, there = lambdas.to(like.device, like.dtype), ties(sample, self.num_relations)
         ways = [way for tie in there for way in (tie, tie.back)[: self.ways]]
-        lambdas = self.lambdas.to(like.device, like.dtype)
-        parts = zip(ways, self.mixings, lambdas, strict=True)
-        terms = [self.term(*part, sample, like) for part in parts]  # type: ignore[arg-type]
+        mixed = map(Mixed, Factors(*parts).to(like).each(), norms)
+        terms = [self.term(*part, sample, like) for part in zip(ways, mixed, lambdas, strict=True)]
         return TypedProblem(self, terms, lambdas, mu, seen, like, 1.0 if alpha == "auto" else float(alpha))
 
 
@@ -228,15 +240,15 @@ class Predictive(TypedEnergy):
             raise InputError(f"average must be 'row' or 'symmetric', got {average!r}.")
         self.average = average
 
-    def term(self, tie: Tie, mixing: Mixing, weight: Channels, sample: Sample, like: Tensor) -> Term:
+    def term(self, tie: Tie, H: Mixed, weight: Channels, sample: Sample, like: Tensor) -> Term:
         """|h * (Y - P Y H)|^2."""
-        return _Prediction(tie, mixing, weight, self.average, like)
+        return _Prediction(tie, H, weight, self.average, like)
 
 
 class _Prediction(Term):
-    def __init__(self, tie: Tie, mixing: Mixing, weight: Channels, average: Average, like: Tensor) -> None:
-        self._tie, self._norm, self._average, self._weight = tie, mixing.norm(), average, weight
-        self._H = mixing.allowed(like)
+    def __init__(self, tie: Tie, H: Mixed, weight: Channels, average: Average, like: Tensor) -> None:
+        self._tie, self._average, self._weight = tie, average, weight
+        self._H, self._norm = H
         self._back = self._H.transposed().weighed(weight)
         left, right, self._has, self._load = kept(tie, average, like, self._weights)
         self._there, self._again = Weights(-left, right, self._has), Weights(-right, left, 1)
@@ -285,17 +297,17 @@ class Relational(TypedEnergy):
             raise InputError(f"laplacian must be 'normalized' or 'combinatorial', got {laplacian!r}.")
         self.laplacian: Laplacian = laplacian
 
-    def term(self, tie: Tie, mixing: Mixing, weight: Channels, sample: Sample, like: Tensor) -> Term:
+    def term(self, tie: Tie, H: Mixed, weight: Channels, sample: Sample, like: Tensor) -> Term:
         """Sum over edges of |s_i Y_i H - s_j Y_j|^2."""
-        return _Agreement(tie, mixing, weight, sample, self.laplacian, like)
+        return _Agreement(tie, H, weight, sample, self.laplacian, like)
 
 
 class _Agreement(Term):
     def __init__(
-        self, tie: Tie, mixing: Mixing, weight: Channels, sample: Sample, laplacian: Laplacian, like: Tensor
+        self, tie: Tie, H: Mixed, weight: Channels, sample: Sample, laplacian: Laplacian, like: Tensor
     ) -> None:
-        self._tie, self._norm, self._sample, self._weight = tie, mixing.norm(), sample, weight
-        self._H = mixing.allowed(like)
+        self._tie, self._sample, self._weight = tie, sample, weight
+        self._H, self._norm = H
         self._back = self._H.transposed().weighed(weight)
         make = self._normalized if laplacian == "normalized" else self._plain
         scale, self._out, self._into = kept(tie, laplacian, like, make)

@@ -16,7 +16,7 @@ from musegnn.unfolding.contract import (
     Alpha,
     Seen,
     Subgraph,
-    switched_on,
+    switched,
 )
 from musegnn.unfolding.energy import Energy, Smoothness
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar
@@ -89,7 +89,7 @@ class Robust(AbstractEnergy):
 
     def linearized(self) -> AbstractContextManager[object]:
         """The weights of each step are constants."""
-        return switched_on(self, "_is_frozen")
+        return switched(self, "_is_frozen", True)
 
     @torch.no_grad()
     def trust(self, Y: Rows, sample: Subgraph) -> Entries:
