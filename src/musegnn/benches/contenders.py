@@ -35,11 +35,14 @@ _ENERGY: Space = {
     **{"lambda_": [0.5, 1.0, 2.0, 4.0, 9.0], "steps": [2, 4, 8, 16], "prox": ["none", "relu"]},
     **{"layers": [1, 2, 3], "output_layers": [1, 2, 3], "embedding_dropout": [0.0, 0.3, 0.6]},
 }
-_TYPED: Settings = {"gamma": 0.0, "lambda_": 0.5, "prox": "none", "norm": "layer", "output_layers": 2}
+_TYPED: Settings = {
+    **{"gamma": 0.0, "lambda_": 1.0, "prox": "relu", "steps": 6, "stages": 6},
+    **{"norm": "layer", "output_layers": 2},
+}
 _MATRICES: Space = {
     **{"lr": [2e-3, 3e-3, 5e-3], "weight_decay": [0.0, 1e-5, 1e-4], "prox": ["none", "relu"]},
     **{"dropout": [0.3, 0.4, 0.5], "input_dropout": [0.0, 0.1, 0.2, 0.3]},
-    **{"lambda_": [0.25, 0.5, 1.0], "steps": [4, 6, 8], "layers": [2, 3], "output_layers": [2, 3]},
+    **{"lambda_": [0.5, 1.0, 2.0], "stages": [2, 3, 6], "layers": [2, 3], "output_layers": [2, 3]},
 }
 _LABELS: Settings = {"label_inputs": True, "sampler": "ShadowKHop"}
 """Where every training node is a seed, none may be seen."""
