@@ -58,9 +58,18 @@ def test_every_row_of_every_bench_is_a_run_that_the_settings_allow():
         for row in bench.rows.values()
         if row.settings is not None
     }
-    recipe = recipes.load("cora")
-    for settings, row in map(json.loads, different):
-        apply(row, settings, recipe, 10_000)
+    for name in ("cora", "debian-predictive"):
+        for settings, row in map(json.loads, different):
+            apply(row, settings, recipes.load(name), 10_000)
+
+
+@pytest.mark.parametrize("name", ["cora", "debian", "debian-predictive", "debian-relational"])
+def test_every_draw_is_a_run_that_the_settings_allow(name):
+    recipe = recipes.load(name)
+    for row, one in CONTENDERS.items():
+        if one.settings is not None:
+            for settings in tuning.draws(row, one, 12):
+                apply(settings, {}, recipe, 10_000)
 
 
 def test_every_value_of_a_search_is_allowed_and_none_changes_who_is_searched():

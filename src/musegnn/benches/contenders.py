@@ -154,6 +154,12 @@ CONTENDERS: dict[str, Contender] = {
         settings={"kind": "relational", "rank": 0, "gamma": 0.0},
         space=_ENERGY,
     ),
+    "MuseGNN robust": Contender(
+        about="the recipe with edges that count for less the more their ends differ, no M",
+        reference="after Yang et al., ICML 2021",
+        settings={"kind": "robust", "gamma": 0.0},
+        space={**_ENERGY, "robust_scale": [0.1, 1.0, 10.0]},
+    ),
     "UGNN full": Contender(
         about="the same energy on the whole graph at once",
         reference="Yang et al., ICML 2021",
@@ -294,6 +300,10 @@ def apply(settings: Settings, wanted: Settings, recipe: Config, num_nodes: int) 
     if settings.get("architecture") == "USP":
         # By which its energy is that of the recipe.
         settings.setdefault("restart", 1 / (1 + recipe.energy.lambda_))
+    steps = wanted.get("steps", settings.get("steps", recipe.model.steps))
+    if recipe.energy.stages > steps:
+        # A recipe may have more than a row has steps.
+        settings.setdefault("stages", max(1, steps))
     known = {setting.name for _, setting in settings_of_tables()}
     known |= {part.name for part in fields(SAMPLERS[sampler])}  # type: ignore[arg-type]
     return recipe.with_settings(settings | {name: value for name, value in wanted.items() if name in known})
