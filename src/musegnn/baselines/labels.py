@@ -82,6 +82,8 @@ class CorrectAndSmooth(Baseline):
     ) -> Float[Tensor, "seeds out_dim"]:
         """In evaluation the logarithm of the scores, whose softmax they are."""
         if self.training:
+            # Weights change from here on, which fused optimizers do without a sign that torch would count.
+            self._scores = None
             result: Tensor = self.base(sample, features)
             return result
         weights = chain(self.base.parameters(), self.base.buffers())
