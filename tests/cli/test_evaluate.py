@@ -96,8 +96,17 @@ def test_stored_is_what_training_said(folder, capsys):
 
 def test_splits(capsys):
     found = strict_json(call(capsys, "run", "--splits", "train, test", "--json"))
-    assert list(found)[4:] == ["train", "test"]
-    assert list(strict_json(call(capsys, "run", "--splits", "none", "--full", "--json")))[4:] == ["none"]
+    assert list(found)[5:] == ["train", "test"]
+    assert list(strict_json(call(capsys, "run", "--splits", "none", "--full", "--json")))[5:] == ["none"]
+
+
+def test_predictions_of_all_nodes_may_be_corrected_and_smoothed(folder, capsys):
+    given = "run", "--full", "--correct-and-smooth"
+    wanted = musegnn.load_run(folder).evaluate(how="full", correct_and_smooth=True)
+    record = strict_json(call(capsys, *given, "--json"))
+    assert record["correct_and_smooth"] is True
+    assert record["test"]["accuracy"] == wanted["test"].metrics["accuracy"]
+    assert "the whole graph, corrected and smoothed" in call(capsys, *given)
 
 
 def test_means_may_move_as_in_the_authors_code(folder, capsys):
@@ -160,6 +169,10 @@ def test_a_run_that_is_not_finished_says_so(folder, capsys, tmp_path):
         ),
         (["run", "--splits", "none"], "no samples of the split 'none'; it has train, valid, test"),
         (["run", "--update-means", "--full"], "--update-means is for stored samples: leave --full out."),
+        (
+            ["run", "--correct-and-smooth"],
+            "--correct-and-smooth moves the predictions of all nodes: pass it with --full.",
+        ),
         (["run", "--graph", "nowhere"], "nowhere does not exist"),
         (["run", "--graph", "other"], "Pass the one it was trained on: --graph FOLDER."),
         (["run", "--samples", "graph"], "Pass the folder of a samples store"),

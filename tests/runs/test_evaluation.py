@@ -210,6 +210,52 @@ def test_full_is_the_whole_graph(each, monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_corrected_and_smoothed_it_is_the_formula_on_predictions_of_all_nodes(each, tmp_path):
+    """Dense, in float64."""
+    graph, t = each.graph, each.config.baseline.restart
+    A = np.eye(graph.num_nodes)
+    A[np.repeat(np.arange(len(A)), np.diff(graph.indptr)), graph.indices] = 1
+    root = 1 / np.sqrt(A.sum(axis=1))
+    S = root[:, None] * A * root
+    everyone = np.arange(graph.num_nodes)
+    X, mu, seen = inputs(each, everyone)
+    with torch.no_grad():
+        logits = each.model.g(each.model.embed(graph, X, mu, seen=seen))
+    P, Y = logits.double().softmax(dim=1).numpy(), np.eye(graph.num_classes)[graph.labels]
+    is_train = (graph.split == 0)[:, None]
+
+    def spread(X):
+        found = X
+        for _ in range(50):
+            found = (1 - t) * S @ found + t * X
+        return found
+
+    E = np.where(is_train, Y - P, 0)
+    size, E = np.abs(E).sum() / is_train.sum(), spread(E)
+    scale = size / np.maximum(np.abs(E).sum(axis=1, keepdims=True), 1e-30)
+    Q = P + np.where(scale > 1000, 1, scale) * E
+    scores = torch.from_numpy(spread(np.where(is_train, Y, Q)))
+    found = each.evaluate(("valid", "test"), "full", scratch=tmp_path, correct_and_smooth=True)
+    for split, code in {"valid": 1, "test": 2}.items():
+        nodes = np.flatnonzero(graph.split == code)
+        assert found[split].metrics == metrics_of(scores[nodes], graph.labels[nodes])
+    plain = each.evaluate(("valid", "test"), "full", scratch=tmp_path)
+    assert found["test"].error_bound == plain["test"].error_bound
+    changed = scores.argmax(dim=1) != logits.argmax(dim=1)
+    assert changed[torch.from_numpy(graph.split != 0)].any()
+
+
+def test_classes_that_are_not_the_graphs_own_are_not_spread(tmp_path, monkeypatch):
+    run = tiny_run(tmp_path, epochs=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "targets", lambda: np.zeros(run.graph.num_nodes, dtype=np.int64))
+        with pytest.raises(InputError, match="this run was trained on others"):
+            run.evaluate(how="full", correct_and_smooth=True)
+    monkeypatch.setattr(evaluation, "total_memory", lambda: 1000)
+    with pytest.raises(InputError, match="takes .* GB for the scores of all nodes"):
+        run.evaluate(how="full", correct_and_smooth=True)
+
+
 def test_a_node_that_two_samples_have_counts_once(tmp_path):
     graph = tiny_graph()
     run = train_on(graph, tmp_path, UniformInduced(p=0.6, num_samples=6), epochs=1)
@@ -242,6 +288,7 @@ def test_a_split_that_is_not_there_is_left_out(tmp_path):
         ({"splits": ("tset",), "how": "full"}, "There is no split 'tset'"),
         ({"how": "hops", "hops": 0}, "must be a positive integer"),
         ({"how": "full", "scratch": Path("nowhere")}, "nowhere"),
+        ({"correct_and_smooth": True}, "correct_and_smooth needs all nodes: take how='full'"),
     ],
 )
 def test_what_cannot_be_evaluated_is_said(run, given, said, monkeypatch):

@@ -33,7 +33,7 @@ class LabelPropagation(Baseline):
 
     def __init__(self, graph: Graph, out_dim: int, shape: Shape) -> None:
         super().__init__(graph, out_dim, shape)
-        _check_labels(graph, out_dim, "LabelPropagation")
+        check_labels(graph, out_dim, "LabelPropagation")
         self.log_temperature = nn.Parameter(torch.zeros(()))
         self._scores: Tensor | None = None
 
@@ -50,14 +50,9 @@ class LabelPropagation(Baseline):
 
 
 class CorrectAndSmooth(Baseline):
-    """Another model, whose predictions are moved by the labels of the training nodes (Huang et al., 2021).
+    """Another model, whose predictions are moved by the labels of the training nodes (`correct_and_smooth`).
 
-        P = softmax of the model, for all nodes;   E = Y - P of training nodes, 0 elsewhere
-        correct   Q = P + s E',   E' = spread(E),   s_i = mean_train |E_j|_1 / |E'_i|_1  (1 where above 1000)
-        smooth    spread(Q with the labels of training nodes in place of their rows)
-
-    and spread(X) is Y <- (1 - t) S Y + t X, 50 times. While training it is the model alone. The result is
-    kept until a weight changes.
+    While training it is the model alone. The result is kept until a weight changes.
     """
 
     def __init__(self, base: Baseline) -> None:
@@ -67,7 +62,7 @@ class CorrectAndSmooth(Baseline):
                 "correct_and_smooth needs predictions of all nodes, which MLP, SGC and SIGN make without "
                 f"neighbors; got {type(base).__name__}. Take one of these, or correct_and_smooth=false."
             )
-        _check_labels(base.graph, base.out_dim, "correct_and_smooth")
+        check_labels(base.graph, base.out_dim, "correct_and_smooth")
         self.base = base
         self._scores: Tensor | None = None
         self._made_of: tuple[object, ...] = ()
@@ -94,19 +89,7 @@ class CorrectAndSmooth(Baseline):
 
     @torch.no_grad()
     def _corrected(self, like: Tensor) -> Scores:
-        whole = as_sample(self.graph, self.graph.num_nodes)
-        restart = self.shape.restart
-        labels, P = train_labels(self.graph, self.out_dim, like), self._probabilities(like)
-        is_train = labels.sum(dim=1, keepdim=True) > 0
-        E = torch.where(is_train, labels - P, 0)
-        size = E.abs().sum() / is_train.sum().clamp(min=1)
-        E = spread(whole, E, E, restart, _STEPS)
-        tiny = torch.finfo(like.dtype).tiny
-        scale = size / E.abs().sum(dim=1, keepdim=True).clamp(min=tiny)
-        Q = P + torch.where(scale > _LARGEST_SCALE, 1, scale) * E
-        Q = torch.where(is_train, labels, Q)
-        # A row of Q sums to 1, so that one entry at least stays above 0.
-        return spread(whole, Q, Q, restart, _STEPS).clamp(min=tiny).log()
+        return correct_and_smooth(self.graph, self._probabilities(like), self.shape.restart)
 
     def _probabilities(self, like: Tensor) -> Scores:
         assert self.graph.features is not None
@@ -116,6 +99,29 @@ class CorrectAndSmooth(Baseline):
             ids = np.arange(first, first + len(read))
             parts.append(base.logits(ids, torch.from_numpy(read).to(like)).softmax(dim=1))
         return torch.cat(parts).to(like.dtype)
+
+
+@torch.no_grad()
+def correct_and_smooth(graph: Graph, P: Scores, restart: float) -> Scores:
+    """Probabilities of all nodes, moved by the labels of the training nodes (Huang et al., 2021).
+
+        E = Y - P of training nodes, 0 elsewhere
+        correct   Q = P + s E',   E' = spread(E),   s_i = mean_train |E_j|_1 / |E'_i|_1  (1 where above 1000)
+        smooth    spread(Q with the labels of training nodes in place of their rows)
+
+    and spread(X) is Y <- (1 - t) S Y + t X, 50 times, t = `restart`. Returns the logarithm of the scores.
+    """
+    whole, labels = as_sample(graph, graph.num_nodes), train_labels(graph, P.shape[1], P)
+    is_train = labels.sum(dim=1, keepdim=True) > 0
+    E = torch.where(is_train, labels - P, 0)
+    size = E.abs().sum() / is_train.sum().clamp(min=1)
+    E = spread(whole, E, E, restart, _STEPS)
+    tiny = torch.finfo(P.dtype).tiny
+    scale = size / E.abs().sum(dim=1, keepdim=True).clamp(min=tiny)
+    Q = P + torch.where(scale > _LARGEST_SCALE, 1, scale) * E
+    Q = torch.where(is_train, labels, Q)
+    # A row of Q sums to 1, so that one entry at least stays above 0.
+    return spread(whole, Q, Q, restart, _STEPS).clamp(min=tiny).log()
 
 
 def train_labels(graph: Graph, out_dim: int, like: Tensor) -> Scores:
@@ -133,7 +139,8 @@ def rows(scores: Scores, sample: Sample) -> Float[Tensor, "seeds out_dim"]:
     return scores[torch.from_numpy(sample.seeds.astype(np.int64)).to(scores.device)]
 
 
-def _check_labels(graph: Graph, out_dim: int, name: str) -> None:
+def check_labels(graph: Graph, out_dim: int, name: str) -> None:
+    """Refuse a graph whose training nodes have no classes, or others than the outputs are of."""
     if graph.labels is None or graph.split is None or out_dim != graph.num_classes:
         raise InputError(
             f"{name} spreads the classes of the training nodes of {graph.name}; got {out_dim} outputs for "

@@ -300,7 +300,7 @@ def apply(settings: Settings, wanted: Settings, recipe: Config, num_nodes: int) 
     if settings.get("architecture") == "USP":
         # By which its energy is that of the recipe.
         settings.setdefault("restart", 1 / (1 + recipe.energy.lambda_))
-    steps = wanted.get("steps", settings.get("steps", recipe.model.steps))
+    steps: int = {"steps": recipe.model.steps, **settings, **wanted}["steps"]
     if recipe.energy.stages > steps:
         # A recipe may have more than a row has steps.
         settings.setdefault("stages", max(1, steps))

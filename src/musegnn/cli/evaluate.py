@@ -27,6 +27,10 @@ def evaluate(
     full: Annotated[
         bool, typer.Option("--full", help="On the whole graph, with the embeddings in mapped files.")
     ] = False,
+    correct_and_smooth: Annotated[
+        bool,
+        typer.Option("--correct-and-smooth", help="Move predictions of --full by training nodes' classes."),
+    ] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the fresh samples.")] = None,
     update_means: Annotated[
         bool,
@@ -51,6 +55,8 @@ def evaluate(
     how: Any = chosen[0] if chosen else "stored"
     if scratch is not None and how != "full":
         raise InputError("--scratch is for the files of --full: pass it with --full.")
+    if correct_and_smooth and how != "full":
+        raise InputError("--correct-and-smooth moves the predictions of all nodes: pass it with --full.")
     if seed is not None and how != "online":
         raise InputError("--seed draws fresh samples: pass it with --online.")
     if update_means and how != "stored":
@@ -65,19 +71,22 @@ def evaluate(
     opened = load_run(run, graph=graph, samples=samples, device=pick_device(device))
     is_finished = opened.folder.result() is not None
     settings: dict[str, Any] = {"hops": hops or 2, "seed": seed, "threads": threads, "scratch": scratch}
-    found = opened.evaluate(names, how, **settings, update_means=update_means)
+    settings |= {"update_means": update_means, "correct_and_smooth": correct_and_smooth}
+    found = opened.evaluate(names, how, **settings)
     took = time.monotonic() - started
     words = {"stored": "stored samples", "online": "fresh samples", "full": "the whole graph"}
     on = words.get(how, f"all neighbors up to {hops} hops away") + ", moving a copy of M" * update_means
+    on += ", corrected and smoothed" * correct_and_smooth
 
     def tell() -> None:
         show.text(f"{run} on {on}")
         if not is_finished:
             show.text("It is not finished: these are its best weights so far.")
         _print_table(found)
-        show.text(f"error bound: {_about_bound(found, opened.config)}. Took {show.duration(took)}.")
+        show.text(f"error bound: {_about_bound(found, opened.config, how)}. Took {show.duration(took)}.")
 
     facts = {"run": str(run), "how": how, "is_finished": is_finished, "update_means": update_means}
+    facts["correct_and_smooth"] = correct_and_smooth
     return Answer(_record(facts, found), tell)
 
 
@@ -91,9 +100,9 @@ def _record(facts: dict[str, Any], found: dict[str, "Evaluation"]) -> Any:
     return finite({**facts, **record})
 
 
-def _about_bound(found: dict[str, "Evaluation"], config: "Config") -> str:
+def _about_bound(found: dict[str, "Evaluation"], config: "Config", how: str) -> str:
     if any(math.isfinite(one.error_bound) for one in found.values()):
-        return "|Y - Y*| is at most this on every sample"
+        return f"|Y - Y*| is at most this {'of all nodes' if how == 'full' else 'on every sample'}"
     return f"none: {config.baseline.architecture} has no energy" if config.is_baseline else show.NO_STEPS
 
 

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 
 from musegnn.baselines.contract import AnyModel
+from musegnn.baselines.labels import check_labels, correct_and_smooth
 from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.inference.full import WholeMeans, embed_graph, scores_of
 from musegnn.means.sharded import Means
-from musegnn.models import MuseGNN
+from musegnn.memory import total_memory
+from musegnn.models import MLP, MuseGNN
 from musegnn.sampling import Draws, FullKHop, SampleStore
 from musegnn.sampling.base import FreeSampler, Sampler
 from musegnn.sampling.catalog import SAMPLERS, make
@@ -111,8 +113,10 @@ def evaluate_full(
     splits: list[str],
     config: Config,
     scratch: Path | None = None,
+    *,
+    corrects: bool = False,
 ) -> dict[str, Evaluation]:
-    """On the whole graph, out of core: K passes with Y in mapped files."""
+    """On the whole graph, out of core: K passes with Y in mapped files; `corrects` and smooths in memory."""
     if scratch is not None and not scratch.is_dir():
         raise InputError(f"{scratch} is no folder. Create it, or leave scratch (--scratch) out.")
     if model.label_inputs and "train" in splits:
@@ -120,13 +124,19 @@ def evaluate_full(
             "On the whole graph training nodes see their own classes (label_inputs); got the split 'train'. "
             "Take stored samples, in which they do not."
         )
+    if corrects:
+        _check_corrected(model, graph, targets)
     with tempfile.TemporaryDirectory(dir=scratch, prefix="musegnn-") as folder:
         how: dict[str, Any] = {"unseen": config.means.unseen, "inputs": inputs_of(model, graph, targets)}
         found = embed_graph(model, graph, means, Path(folder), **how, bound=True)
         bound = (found.error_bound or 0.0) / max(float(torch.linalg.vector_norm(found.Y)), 1e-30)
         books = {split: ScoreBook(("accuracy", "macro_f1", config.training.metric)) for split in splits}
         nodes = {split: split_nodes(graph, split) for split in splits}
-        for first, logits in scores_of(model, found.Y):
+        parts = scores_of(model, found.Y)
+        if corrects:
+            P = torch.cat([logits.softmax(dim=1) for _, logits in parts])
+            parts = iter([(0, correct_and_smooth(graph, P, config.baseline.restart))])
+        for first, logits in parts:
             for split, ids in nodes.items():
                 inside = ids[np.searchsorted(ids, first) : np.searchsorted(ids, first + len(logits))]
                 if len(inside):
@@ -135,3 +145,23 @@ def evaluate_full(
     return {
         split: Evaluation(book.metrics(), book.num_labeled, math.nan, bound) for split, book in books.items()
     }
+
+
+_MATRICES = 6
+"""As large as the scores of all nodes, that correcting them takes."""
+
+
+def _check_corrected(model: MuseGNN, graph: Graph, targets: np.ndarray) -> None:
+    outputs = model.g.widths[-1] if isinstance(model.g, MLP) else graph.num_classes or 0
+    check_labels(graph, outputs, "correct_and_smooth")
+    if not np.array_equal(targets, graph.labels if graph.labels is not None else ()):
+        raise InputError(
+            f"correct_and_smooth spreads the classes that {graph.name} has, but this run was trained on "
+            "others. Leave it out."
+        )
+    needed, half = _MATRICES * 4 * graph.num_nodes * outputs, total_memory() // 2
+    if needed > half:
+        raise InputError(
+            f"correct_and_smooth takes {needed / 1e9:.3g} GB for the scores of all nodes, but half of the "
+            f"memory is {half / 1e9:.3g} GB. Leave it out, or take a larger machine."
+        )

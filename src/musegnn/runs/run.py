@@ -233,6 +233,7 @@ class Run:
         threads: int = 1,
         scratch: Path | None = None,
         update_means: bool = False,
+        correct_and_smooth: bool = False,
     ) -> dict[str, Evaluation]:
         """Metrics and error bounds of the best weights; the run stays as it is: twice gives the same bits.
 
@@ -246,11 +247,13 @@ class Run:
             scratch: Where "full" has its files; beside the run folder unless given.
             update_means: Move M by each sample (eq. 9), one split after the other, as the authors' code does;
                 a copy of it, in memory. Otherwise M is read only.
+            correct_and_smooth: Move the predictions of "full" by the classes of training nodes.
         """
         if how not in get_args(How):
             raise InputError(f"how must be one of {', '.join(get_args(How))}; got {how!r}.")
-        splits = self._splits(splits, how)
-        targets = self.targets()
+        if correct_and_smooth and how != "full":
+            raise InputError(f"correct_and_smooth needs all nodes: take how='full' (--full), not {how!r}.")
+        splits, targets = self._splits(splits, how), self.targets()
         current().check_same(
             {
                 "weights with the digest": self.weights_digest,
@@ -260,13 +263,14 @@ class Run:
                 "hops": hops,
                 "seed": seed,
                 "update_means": update_means,
+                "correct_and_smooth": correct_and_smooth,
             }
         )
         if how == "full":
             beside = self.folder.path.parent if scratch is None else scratch
             whole = self._whole_means("how='full' (--full)")
             given = self._unfolded("how='full' (--full)"), whole, self.graph, targets, list(splits)
-            return evaluate_full(*given, self.config, beside)
+            return evaluate_full(*given, self.config, beside, corrects=correct_and_smooth)
         means = moving_copy(self.means, how, self.folder.path) if update_means else self.means
         found = {}
         for split in splits:
@@ -276,18 +280,9 @@ class Run:
             else:
                 samples = fresh_samples(self.graph, self.drawing, split, how, hops=hops, seed=seed)
                 is_free = isinstance(samples.sampler, FreeSampler)
-            found[split] = evaluate_split(
-                self.model,
-                means,
-                self.graph,
-                samples,
-                targets,
-                self.config,
-                is_free=is_free,
-                threads=threads,
-                update_means=update_means,
-                label=f"Evaluating {split}",
-            )
+            here = self.model, means, self.graph, samples, targets, self.config
+            told: dict[str, Any] = {"is_free": is_free, "threads": threads, "update_means": update_means}
+            found[split] = evaluate_split(*here, **told, label=f"Evaluating {split}")
         return found
 
     def _splits(self, splits: str | tuple[str, ...] | None, how: How) -> tuple[str, ...]:
