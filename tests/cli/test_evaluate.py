@@ -171,7 +171,7 @@ def test_a_run_that_is_not_finished_says_so(folder, capsys, tmp_path):
         (["run", "--update-means", "--full"], "--update-means is for stored samples: leave --full out."),
         (
             ["run", "--correct-and-smooth"],
-            "--correct-and-smooth moves the predictions of all nodes: pass it with --full.",
+            "--correct-and-smooth moves the predictions of all nodes",
         ),
         (["run", "--graph", "nowhere"], "nowhere does not exist"),
         (["run", "--graph", "other"], "Pass the one it was trained on: --graph FOLDER."),
