@@ -224,10 +224,10 @@ def test_corrected_and_smoothed_it_is_the_formula_on_predictions_of_all_nodes(ea
     P, Y = logits.double().softmax(dim=1).numpy(), np.eye(graph.num_classes)[graph.labels]
     is_train = (graph.split == 0)[:, None]
 
-    def spread(X):
-        found = X
+    def spread(source):
+        found = source
         for _ in range(50):
-            found = (1 - t) * S @ found + t * X
+            found = (1 - t) * S @ found + t * source
         return found
 
     E = np.where(is_train, Y - P, 0)
