@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from musegnn.training.config import Config
     from musegnn.training.evaluation import Evaluation
 
+_WORDS = {"stored": "stored samples", "online": "fresh samples", "full": "the whole graph"}
+
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
@@ -49,10 +51,7 @@ def evaluate(
     The run stays as it is: the same command gives the same digits. Examples: `muse evaluate runs/debian`,
     `muse evaluate runs/debian --full`, `muse evaluate runs/debian --online --seed 7`.
     """
-    chosen = [name for name, is_chosen in (("online", online), ("hops", hops), ("full", full)) if is_chosen]
-    if len(chosen) > 1:
-        raise InputError(f"Choose one of --online, --hops and --full, got --{' and --'.join(chosen)}.")
-    how: Any = chosen[0] if chosen else "stored"
+    how: Any = _pick({"online": online, "hops": hops, "full": full})
     if scratch is not None and how != "full":
         raise InputError("--scratch is for the files of --full: pass it with --full.")
     if correct_and_smooth and how != "full":
@@ -70,12 +69,10 @@ def evaluate(
     names = None if splits is None else tuple(name.strip() for name in splits.split(",") if name.strip())
     opened = load_run(run, graph=graph, samples=samples, device=pick_device(device))
     is_finished = opened.folder.result() is not None
-    settings: dict[str, Any] = {"hops": hops or 2, "seed": seed, "threads": threads, "scratch": scratch}
-    settings |= {"update_means": update_means, "correct_and_smooth": correct_and_smooth}
-    found = opened.evaluate(names, how, **settings)
+    moves: dict[str, Any] = {"update_means": update_means, "correct_and_smooth": correct_and_smooth}
+    found = opened.evaluate(names, how, hops=hops or 2, seed=seed, threads=threads, scratch=scratch, **moves)
     took = time.monotonic() - started
-    words = {"stored": "stored samples", "online": "fresh samples", "full": "the whole graph"}
-    on = words.get(how, f"all neighbors up to {hops} hops away") + ", moving a copy of M" * update_means
+    on = _WORDS.get(how, f"all neighbors up to {hops} hops away") + ", moving a copy of M" * update_means
     on += ", corrected and smoothed" * correct_and_smooth
 
     def tell() -> None:
@@ -85,9 +82,16 @@ def evaluate(
         _print_table(found)
         show.text(f"error bound: {_about_bound(found, opened.config, how)}. Took {show.duration(took)}.")
 
-    facts = {"run": str(run), "how": how, "is_finished": is_finished, "update_means": update_means}
-    facts["correct_and_smooth"] = correct_and_smooth
+    facts = {"run": str(run), "how": how, "is_finished": is_finished, **moves}
     return Answer(_record(facts, found), tell)
+
+
+def _pick(ways: dict[str, object]) -> str:
+    """The one that was chosen."""
+    chosen = [name for name, is_chosen in ways.items() if is_chosen]
+    if len(chosen) > 1:
+        raise InputError(f"Choose one of --online, --hops and --full, got --{' and --'.join(chosen)}.")
+    return chosen[0] if chosen else "stored"
 
 
 def _record(facts: dict[str, Any], found: dict[str, "Evaluation"]) -> Any:
@@ -102,7 +106,7 @@ def _record(facts: dict[str, Any], found: dict[str, "Evaluation"]) -> Any:
 
 def _about_bound(found: dict[str, "Evaluation"], config: "Config", how: str) -> str:
     if any(math.isfinite(one.error_bound) for one in found.values()):
-        return f"|Y - Y*| is at most this {'of all nodes' if how == 'full' else 'on every sample'}"
+        return f"|Y - Y*| is at most this{', of all nodes together' if how == 'full' else ' on every sample'}"
     return f"none: {config.baseline.architecture} has no energy" if config.is_baseline else show.NO_STEPS
 
 
