@@ -242,6 +242,26 @@ def test_one_cell_that_fails_is_a_row_and_the_others_go_on(place, tmp_path, monk
     assert (tmp_path / "accuracy.svg").is_file()
 
 
+def test_where_all_cells_are_refused_no_table_is_replaced(place, tmp_path, monkeypatch):
+    rows = {name: Contender(about="", reference="", settings={}) for name in ("one", "other")}
+    (tmp_path / "accuracy.md").write_text("a table of before")
+    monkeypatch.setattr(cells, "_run", fails(InputError("heads must divide hidden.")))
+    with pytest.raises(InputError, match="no table is written. The first: heads must divide hidden"):
+        run_bench(request(place, tmp_path, rows))
+    assert (tmp_path / "accuracy.md").read_text() == "a table of before"
+    # What does not fit is a result.
+    monkeypatch.setattr(cells, "_run", fails(MemoryError()))
+    run_bench(request(place, tmp_path, rows))
+    assert "| one | OOM |" in (tmp_path / "accuracy.md").read_text()
+
+
+def fails(error):
+    def run(cell, folder, stores):
+        raise error
+
+    return run
+
+
 def test_what_cannot_be_asked_for_is_told_before_the_first_cell(place, tmp_path, monkeypatch):
     monkeypatch.setattr(running, "_Work", None)
     row = {"ours": Contender(about="", reference="", settings={})}

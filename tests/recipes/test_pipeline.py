@@ -180,6 +180,20 @@ def test_a_graph_that_cannot_be_learned_from_is_refused_before_anything_is_drawn
     assert not (place / "stores").exists()
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"type_inputs": True}, "needs a graph whose nodes have types"),
+        ({"kind": "robust", "acceleration": "momentum"}, "takes plain steps"),
+    ],
+)
+def test_a_model_that_cannot_be_made_is_refused_before_anything_is_drawn(place, settings, said):
+    config = tiny(find("g")[0]).with_settings(settings)
+    with pytest.raises(InputError, match=said):
+        prepare(config, tiny_graph(), stores=place / "stores")
+    assert not (place / "stores").exists()
+
+
 def test_a_folder_has_no_raw_files(place):
     with pytest.raises(InputError, match="--root belongs to a dataset"):
         prepare(*find("g"), stores=place, root=place)

@@ -81,7 +81,10 @@ def run_bench(request: Request, say: Say = lambda progress: None) -> Table:
             for seed in request.seeds:
                 for row, settings in chosen.items():
                     work.records.append(work.run(work.cell(row, data, settings, seed)))
-                    _write(work.table(), request.out)
+                    if not work.is_refused():
+                        _write(work.table(), request.out)
+    if work.is_refused():
+        raise InputError(f"All cells were refused, and no table is written. The first: {work.refusal()}")
     table = work.table()
     _write(table, request.out)
     figures.draw(request.bench.panels(table), request.out / f"{request.name}.svg")
@@ -193,6 +196,14 @@ class _Work:
         drawn = tuning.draws(row, one, self.request.tries)
         tried = [self.cell(row, data, settings, 0) for settings in drawn]
         return [(cell, self.run(cell, f", try {number}")) for number, cell in enumerate(tried, start=1)]
+
+    def is_refused(self) -> bool:
+        """Whether there is nothing but mistakes so far: what is too large for a machine is a result."""
+        return bool(self.records) and all(one.get("error", "OOM") != "OOM" for one in self.records)
+
+    def refusal(self) -> str:
+        """Why the first cell was not run."""
+        return str(self.records[0]["error"])
 
     def table(self) -> Table:
         """Of what is there."""

@@ -54,15 +54,16 @@ def prepare(
     elif root is not None:
         raise InputError("--root belongs to a dataset, but this graph is a folder already. Leave it out.")
     _check(graph)
-    store = _samples(
-        config, graph, samples or stores / (config.dataset or config.name), samples, workers, say
-    )
+    # What no model can be made of is refused before hours of sampling.
     assert graph.features is not None
     sizes = graph.features.shape[1], graph.num_classes
     relations = graph.num_relations if config.energy.kind in ("relational", "predictive") else 0
     types = len(graph.node_type_names or ())
     model = build_model(config, *sizes, graph, num_relations=relations, num_types=types)
     model = model.to(torch.device(device))
+    store = _samples(
+        config, graph, samples or stores / (config.dataset or config.name), samples, workers, say
+    )
     return Prepared(with_samples(config, store), graph, store, model)
 
 
