@@ -332,7 +332,8 @@ def test_a_wrong_box_is_refused(limits):
         musegnn.Box(*limits)
 
 
-def test_a_penalty_with_parameters_is_a_module_and_learned():
+@pytest.mark.parametrize("kind", ["smoothness", "predictive", "relational"])
+def test_a_penalty_with_parameters_is_a_module_and_learned(kind):
     class Ridge(musegnn.Penalty, nn.Module):
         def __init__(self):
             nn.Module.__init__(self)
@@ -345,8 +346,12 @@ def test_a_penalty_with_parameters_is_a_module_and_learned():
             return X / (1 + 2 * self.weight * step)
 
     s, penalty = problems.ZOO["random"], Ridge()
-    Z, energy = problems.normal(s), musegnn.Energy(1.0, prox=penalty)
-    assert energy.learned() == [penalty.weight]
+    Z = problems.normal(s)
+    makes = {"predictive": musegnn.Predictive, "relational": musegnn.Relational}
+    energy = musegnn.Energy(1.0, prox=penalty)
+    if kind in makes:
+        energy = makes[kind](Z.shape[1], prox=penalty).double()
+    assert any(part is penalty.weight for part in energy.learned())
     (found,) = torch.autograd.grad(musegnn.unfold(Z, s, energy, 3).square().sum(), penalty.weight)
     problem, Y = energy.problem(Z, s), Z
     for _ in range(3):

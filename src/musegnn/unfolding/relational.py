@@ -115,9 +115,10 @@ class TypedEnergy(AbstractEnergy):
         self.raw_lambda = nn.Parameter(torch.full(shape[lambda_per], lambda_ + log(-expm1(-lambda_))))
 
     def learned(self) -> list[Tensor | None]:
-        """lambda, |H|_2, and H or its parts, of all relations."""
+        """lambda, |H|_2, and H or its parts, of all relations; and what the penalty learns."""
         factors, norms = self.mixings()
-        return [self.lambdas, norms, *factors]
+        of_penalty = self.penalty.parameters() if isinstance(self.penalty, nn.Module) else ()
+        return [self.lambdas, norms, *factors, *of_penalty]
 
     def given(self, learned: Sequence[Tensor | None]) -> AbstractContextManager[object]:
         """Of these."""
@@ -142,7 +143,8 @@ class TypedEnergy(AbstractEnergy):
             )
         if alpha != "auto" and not alpha > 0:
             raise InputError(f"alpha must be a positive number or 'auto', got {alpha!r}.")
-        lambdas, norms, *parts = self.learned() if self._given is None else self._given
+        # The penalty has its own.
+        lambdas, norms, *parts = (self.learned() if self._given is None else self._given)[:6]
         assert lambdas is not None
         assert norms is not None
         lambdas, there = lambdas.to(like.device, like.dtype), ties(sample, self.num_relations)
