@@ -148,6 +148,7 @@ def test_what_an_evaluation_tells_is_what_it_finds(run):
     assert totals == pytest.approx(found.energies[-len(totals) :], rel=1e-5)
     assert len(body["steps"]["error_bounds"]) == run.config.model.steps
     assert body["steps"]["error_bounds"][-1] == pytest.approx(tally.bounds[0], rel=1e-4)
+    assert "tight_bound" not in body["steps"]
 
 
 def test_terms_are_those_of_the_energy(run):

@@ -17,7 +17,7 @@ from musegnn.reports.relations import relations_of
 from musegnn.training.batches import Loader
 from musegnn.training.config import Config
 from musegnn.training.evaluation import score
-from tiny_runs import tiny_graph
+from tiny_runs import tiny_graph, tiny_run
 
 NAMES = ["red", "green", "blue"]
 RNG = np.random.default_rng(3)
@@ -172,3 +172,18 @@ def test_of_an_energy_of_ones_own_the_terms_are_named(tmp_path):
     text = read(made_run(tmp_path / "run", told=analysis(steps=steps), model=None)).text
     assert "E(Y) = fidelity + surprise" in text
     assert "tr(Y" not in text
+
+
+def test_a_bound_that_says_nothing_has_a_tight_one_beside_it(tmp_path):
+    run = tiny_run(tmp_path, lambda_=100.0, gamma=0.0, steps=1, prox="none", epochs=1)
+    steps = json.loads((run.folder.path / "analysis.json").read_text())["steps"]
+    sample = run.samples["test"][0]
+    with torch.no_grad():
+        Z = run.model.f(torch.from_numpy(np.array(run.graph.features[sample.node_ids])))
+        Y = musegnn.unfold(Z, sample, run.model.energy, 1)
+    away = float((Y - musegnn.solve(Z, sample, run.model.energy)).norm() / Y.norm())
+    assert 1 < steps["error_bounds"][-1]
+    assert away <= steps["tight_bound"] * (1 + 1e-5)
+    assert steps["tight_bound"] <= min(3.1 * away, steps["error_bounds"][-1])
+    text = " ".join(read(run.folder.path).text.split())
+    assert f"Going on from there shows that it is at most {100 * steps['tight_bound']:.3g}" in text

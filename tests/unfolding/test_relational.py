@@ -10,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musegnn import Energy, Graph, unfold
+from musegnn import Energy, Graph, solve, unfold
 from musegnn.errors import InputError
 from musegnn.unfolding.mixing import Mixings
+from musegnn.unfolding.nearer import tightened
 from musegnn.unfolding.relational import Predictive, Relational
 from musegnn.unfolding.subgraph import as_sample
 
@@ -272,3 +273,19 @@ def test_a_sample_that_does_not_tell_its_relations_is_refused():
         unfold(Z, silent, Predictive(DIM, 2).double(), 2)
     with pytest.raises(InputError, match="has 1 relations, but the subgraph has more"):
         unfold(Z, told, Relational(DIM, 1).double(), 2)
+
+
+@kinds
+@pytest.mark.parametrize("prox", ["none", "relu"])
+def test_a_bound_is_tightened_by_steps_past_the_last_one(kind, prox):
+    """Never below the distance, and at most three times as large, where a hub makes the plain one useless."""
+    g = graph(3, nodes=60, hub=True)
+    energy = learned(KINDS[kind](num_relations=2, lambda_=3.0, prox=prox))
+    _, Z, _ = rows(g.num_nodes)
+    problem, star = energy.problem(Z, g), solve(Z, g, energy)
+    trace = unfold(Z, g, energy, 1, trace=True)
+    away, plain = float((trace.Y - star).norm().detach()), trace.error_bound
+    tight = float(tightened(problem, trace.Y.detach(), Z, torch.tensor(plain, dtype=torch.float64)))
+    assert away <= tight + 1e-9
+    assert tight <= min(plain, 3.1 * away)
+    assert float(tightened(problem, trace.Y.detach(), Z, torch.tensor(1e-9))) == pytest.approx(1e-9)

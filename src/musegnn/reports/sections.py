@@ -175,7 +175,10 @@ def energy(run: RunFiles) -> Section | None:
             where = "minimizer of the quadratic that the last step was taken on; the energy is not convex"
         note = f"Proven: after the last step, Y is at most {final} of its size away from the {where}."
         if steps["error_bounds"][-1] > 1:
-            note += " That is more than all of it: take more steps, or a smaller lambda."
+            note += " That is more than all of it, and says nothing."
+            if (tight := steps.get("tight_bound")) is not None and tight < steps["error_bounds"][-1]:
+                note += f" Going on from there shows that it is at most {words.percent(tight)}."
+            note += " More steps, fewer stages or a smaller lambda come nearer."
         content.append(charts.bounds_by_step({"error bound": steps["error_bounds"]}, note))
     if bounds:
         note = f"The largest of {bounds['samples']:,} samples is {words.percent(bounds['sorted'][-1])}."

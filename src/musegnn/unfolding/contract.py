@@ -37,6 +37,9 @@ class AbstractProblem(ABC):
     Everything is computed with differentiable functions of torch unless `fused` says better.
     """
 
+    has_one_minimum = True
+    """Whether H is the same wherever Y is, so that every step comes nearer to one Y*."""
+
     def __init__(
         self, penalty: Penalty, alpha: float, rows: Float[Tensor, "nodes 1"], *, proven: bool
     ) -> None:

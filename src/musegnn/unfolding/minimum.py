@@ -1,15 +1,15 @@
 """The exact minimizer, for analysis and as an oracle: all in float64, stopped by the error bound."""
 
-from math import sqrt
+from itertools import islice
 
 import numpy as np
 import scipy.sparse.linalg
 import torch
-from torch import Tensor
 
 from musegnn.errors import DivergenceError, InputError
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Seen, Subgraph
 from musegnn.unfolding.descent import check_rows
+from musegnn.unfolding.nearer import nearer
 from musegnn.unfolding.penalty import EntrywisePenalty, Rows
 from musegnn.unfolding.subgraph import as_sample
 
@@ -70,25 +70,12 @@ def _solve_linear(problem: AbstractProblem, Z: Rows, tolerance: float, max_steps
 
 
 def _continue(problem: AbstractProblem, Z: Rows, tolerance: float, max_steps: int) -> Rows:
-    """Accelerated proximal descent (FISTA); the momentum begins anew whenever it points uphill."""
-    a = problem.majorizer()
-    U = Y = problem.penalty.prox(Z, a / 2)
-    weight, bound = 1.0, float("inf")
-    for k in range(1, max_steps + 1):
-        before, Y = Y, problem.penalty.prox(U - a * problem.half_gradient(U, Z), a / 2)
-        if k % _CHECK_EVERY == 0:
-            bound = float(problem.error_bound(Y, Z, U))
-            if bound <= tolerance * (1 + float(Y.norm())):
-                return Y
-        if _points_uphill(U, Y, before, a):
-            weight = 1.0
-        grown = (1 + sqrt(1 + 4 * weight**2)) / 2
-        U, weight = Y + (weight - 1) / grown * (Y - before), grown
+    bound, start = float("inf"), problem.penalty.prox(Z, problem.majorizer() / 2)
+    for Y, U in islice(nearer(problem, start, Z), _CHECK_EVERY - 1, max_steps, _CHECK_EVERY):
+        bound = float(problem.error_bound(Y, Z, U))
+        if bound <= tolerance * (1 + float(Y.norm())):
+            return Y
     raise _unsolved(max_steps, bound)
-
-
-def _points_uphill(U: Rows, Y: Rows, before: Rows, a: Tensor) -> bool:
-    return float(((U - Y) * (Y - before) / a).sum()) > 0
 
 
 def _unsolved(steps: int, bound: float) -> DivergenceError:

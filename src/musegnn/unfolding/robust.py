@@ -107,6 +107,8 @@ class Robust(AbstractEnergy):
 class RobustProblem(AbstractProblem):
     """`Robust` on one subgraph: at each Y another quadratic; `product` has the weights of its argument."""
 
+    has_one_minimum = False
+
     def __init__(self, energy: Robust, smooth: Smoothness) -> None:
         self.energy, self.smooth = energy, smooth
         degree = degree_of(smooth.sample, smooth.like.device).double()[:, None]
