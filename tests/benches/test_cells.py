@@ -249,10 +249,11 @@ def test_where_all_cells_are_refused_no_table_is_replaced(place, tmp_path, monke
     with pytest.raises(InputError, match="no table is written. The first: heads must divide hidden"):
         run_bench(request(place, tmp_path, rows))
     assert (tmp_path / "accuracy.md").read_text() == "a table of before"
-    # What does not fit is a result.
-    monkeypatch.setattr(cells, "_run", fails(MemoryError()))
-    run_bench(request(place, tmp_path, rows))
-    assert "| one | OOM |" in (tmp_path / "accuracy.md").read_text()
+    # What does not fit is a result, and so is what diverges.
+    for number, (error, said) in enumerate(((MemoryError(), "OOM"), (DivergenceError("It rises."), "[1]"))):
+        monkeypatch.setattr(cells, "_run", fails(error))
+        run_bench(request(place, tmp_path / str(number), rows))
+        assert f"| one | {said} |" in (tmp_path / str(number) / "accuracy.md").read_text()
 
 
 def fails(error):

@@ -63,13 +63,14 @@ def test_every_row_of_every_bench_is_a_run_that_the_settings_allow():
             apply(row, settings, recipes.load(name), 10_000)
 
 
-@pytest.mark.parametrize("name", ["cora", "debian", "debian-predictive", "debian-relational"])
+@pytest.mark.parametrize("name", recipes.names())
 def test_every_draw_is_a_run_that_the_settings_allow(name):
     recipe = recipes.load(name)
     for row, one in CONTENDERS.items():
         if one.settings is not None:
-            for settings in tuning.draws(row, one, 12):
+            for settings in tuning.draws(row, one, 8):
                 apply(settings, {}, recipe, 10_000)
+            assert apply(one.settings, {"steps": 2}, recipe, 10_000).energy.stages <= 2
 
 
 def test_every_value_of_a_search_is_allowed_and_none_changes_who_is_searched():

@@ -212,7 +212,7 @@ def test_full_is_the_whole_graph(each, monkeypatch, tmp_path):
 
 def test_corrected_and_smoothed_it_is_the_formula_on_predictions_of_all_nodes(each, tmp_path):
     """Dense, in float64."""
-    graph, t = each.graph, each.config.baseline.restart
+    graph, t = each.graph, 0.1
     A = np.eye(graph.num_nodes)
     A[np.repeat(np.arange(len(A)), np.diff(graph.indptr)), graph.indices] = 1
     root = 1 / np.sqrt(A.sum(axis=1))

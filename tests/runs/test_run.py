@@ -28,6 +28,17 @@ def copy(trained, tmp_path):
     return shutil.copytree(trained.folder.path, tmp_path / "run")
 
 
+def test_a_page_that_a_kill_has_cost_is_made_when_the_run_goes_on(tmp_path):
+    run = tiny_run(tmp_path, epochs=1)
+    page = run.folder.path / "report.html"
+    whole = page.read_bytes()
+    page.rename(page.with_name("report.html.partial"))
+    given = musegnn.load_run(run.folder.path)
+    musegnn.train(given.graph, given.samples, given.model, run.folder.path, config=run.config, resume=True)
+    assert page.read_bytes() == whole
+    assert not page.with_name("report.html.partial").exists()
+
+
 def test_it_is_the_run_that_was_trained(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = musegnn.load_run(trained.folder.path)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musegnn import Energy, Graph, solve, unfold
-from musegnn.errors import InputError
+from musegnn.errors import DivergenceError, InputError
 from musegnn.unfolding.mixing import Mixings
 from musegnn.unfolding.nearer import tightened
 from musegnn.unfolding.relational import Predictive, Relational
@@ -177,7 +177,7 @@ def test_the_norms_of_h_are_bounded_tightly_and_held(rank, size):
 
 
 @pytest.mark.parametrize("limit", [0.5, 1.0, 2.0, inf])
-def test_each_singular_value_has_its_own_limit_and_no_vector_turns(limit):
+def test_each_singular_value_has_its_own_limit_and_left_vectors_stay(limit):
     made = learned(Mixings(2, 6, limit=limit), size=2.0)
     for W, H in zip(made.W.detach(), made.matrices(), strict=True):
         values = torch.linalg.svdvals(W)
@@ -229,6 +229,45 @@ def test_gradients_are_those_of_a_tape_over_all_steps(kind, rank):
     (weights * U).sum().backward()
     for name, part in [*energy.named_parameters(), ("Z", Z)]:
         torch.testing.assert_close(found[name], part.grad, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def by_tape(energy, Z, g, steps):
+    """All steps on one tape of autograd."""
+    U = Z
+    for _ in range(steps):
+        U = energy.problem(Z, g).descend(U, Z)
+    return U
+
+
+def test_who_is_learned_and_how_often_is_not_mixed_up():
+    """A parameter of one's own, one that is frozen, and two descents before one way back."""
+
+    class Louder(Predictive):
+        def __init__(self):
+            super().__init__(DIM, 2)
+            self.gain = torch.nn.Parameter(torch.tensor(0.3))
+
+        def term(self, tie, H, weight, *rest):
+            return super().term(tie, H, weight * self.gain.exp(), *rest)
+
+    g, energy = graph(2), Louder().double()
+    energy.mixings.W.requires_grad_(False)
+    _, Z, other = rows(g.num_nodes)
+    wanted = [energy.gain, energy.raw_lambda]
+    found = torch.autograd.grad(sum(unfold(X, g, energy, 3).square().sum() for X in (Z, other)), wanted)
+    expected = torch.autograd.grad(sum(by_tape(energy, X, g, 3).square().sum() for X in (Z, other)), wanted)
+    torch.testing.assert_close(found, expected)
+    assert all(part.abs().min() > 1e-6 for part in found)
+    assert energy.mixings.W.grad is None
+
+
+def test_matrices_beyond_what_can_be_held_are_told():
+    g, (_, Z, _) = graph(0), rows(9)
+    energy = Predictive(DIM, 2).double()
+    with torch.no_grad():
+        energy.mixings.W.fill_(1e12)
+    with pytest.raises(DivergenceError):
+        unfold(Z, g, energy, 2)
 
 
 @pytest.mark.parametrize("laplacian", ["normalized", "combinatorial"])

@@ -105,6 +105,7 @@ def run_cell(cell: Cell, cells: Path, stores: Path) -> Record:
         **{"took": round(time.monotonic() - began, 2), "date": date.today().isoformat()},
         **{"hardware": hardware(cell.device), "versions": versions()},
     }
+    record["is_refused"] = not is_kept
     if is_kept:
         checkpoint.write_json(folder / _FILE, checkpoint.finite(record))
     return record

@@ -300,10 +300,10 @@ def apply(settings: Settings, wanted: Settings, recipe: Config, num_nodes: int) 
     if settings.get("architecture") == "USP":
         # By which its energy is that of the recipe.
         settings.setdefault("restart", 1 / (1 + recipe.energy.lambda_))
-    steps: int = {"steps": recipe.model.steps, **settings, **wanted}["steps"]
-    if recipe.energy.stages > steps:
-        # A recipe may have more than a row has steps.
-        settings.setdefault("stages", max(1, steps))
+    had = {"steps": recipe.model.steps, "stages": recipe.energy.stages, **settings, **wanted}
+    if had["stages"] > had["steps"] and "stages" not in wanted:
+        # A row may have fewer steps than the recipe has stages, and a user wants fewer than a row has.
+        settings["stages"] = max(1, had["steps"])
     known = {setting.name for _, setting in settings_of_tables()}
     known |= {part.name for part in fields(SAMPLERS[sampler])}  # type: ignore[arg-type]
     return recipe.with_settings(settings | {name: value for name, value in wanted.items() if name in known})

@@ -198,8 +198,8 @@ class _Work:
         return [(cell, self.run(cell, f", try {number}")) for number, cell in enumerate(tried, start=1)]
 
     def is_refused(self) -> bool:
-        """Whether there is nothing but mistakes so far: what is too large for a machine is a result."""
-        return bool(self.records) and all(one.get("error", "OOM") != "OOM" for one in self.records)
+        """Whether there is nothing but mistakes so far: what is too large, or diverges, is a result."""
+        return bool(self.records) and all(one.get("is_refused") for one in self.records)
 
     def refusal(self) -> str:
         """Why the first cell was not run."""

@@ -178,7 +178,8 @@ def energy(run: RunFiles) -> Section | None:
             note += " That is more than all of it, and says nothing."
             if (tight := steps.get("tight_bound")) is not None and tight < steps["error_bounds"][-1]:
                 note += f" Going on from there shows that it is at most {words.percent(tight)}."
-            note += " More steps, fewer stages or a smaller lambda come nearer."
+            stages = run.config.energy.stages > 1
+            note += f" More steps{', fewer stages' if stages else ''} or a smaller lambda come nearer."
         content.append(charts.bounds_by_step({"error bound": steps["error_bounds"]}, note))
     if bounds:
         note = f"The largest of {bounds['samples']:,} samples is {words.percent(bounds['sorted'][-1])}."

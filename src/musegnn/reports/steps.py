@@ -11,7 +11,7 @@ from musegnn.unfolding import unfold
 from musegnn.unfolding.descent import last_stage
 from musegnn.unfolding.nearer import tightened
 
-_LARGEST = 1 << 24
+_LARGEST = 1 << 22
 """Numbers of a sample's Y for which some steps more in float64 take no more than a minute or so."""
 
 

@@ -135,7 +135,7 @@ def evaluate_full(
         parts = scores_of(model, found.Y)
         if corrects:
             P = torch.cat([logits.softmax(dim=1) for _, logits in parts])
-            parts = iter([(0, correct_and_smooth(graph, P, config.baseline.restart))])
+            parts = iter([(0, correct_and_smooth(graph, P, _RESTART))])
         for first, logits in parts:
             for split, ids in nodes.items():
                 inside = ids[np.searchsorted(ids, first) : np.searchsorted(ids, first + len(logits))]
@@ -147,7 +147,9 @@ def evaluate_full(
     }
 
 
-_MATRICES = 6
+_RESTART = 0.1
+"""Of correct-and-smooth behind MuseGNN."""
+_MATRICES = 8
 """As large as the scores of all nodes, that correcting them takes."""
 
 

@@ -129,6 +129,8 @@ def train(
             stack.enter_context(torch.random.fork_rng())
             trainer.run()
             _finish(trainer, data, peak, record)
+        elif ranks.is_first and not (folder.path / "report.html").exists():
+            _write_page(folder.path)
         run = Run(Path(out), graph=graph, samples=store, model=model, labels=labels, device=device_of(model))
         if was_finished:
             # The model has not seen these weights yet.

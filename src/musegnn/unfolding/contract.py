@@ -127,14 +127,14 @@ class AbstractProblem(ABC):
 
 
 @contextmanager
-def switched(energy: "AbstractEnergy", name: str, value: object) -> Iterator[None]:
-    """Inside, the energy has this value by that name."""
-    before = getattr(energy, name)
-    setattr(energy, name, value)
+def switched_on(energy: "AbstractEnergy", flag: str) -> Iterator[None]:
+    """Inside, a flag of the energy is true."""
+    before = getattr(energy, flag)
+    setattr(energy, flag, True)
     try:
         yield
     finally:
-        setattr(energy, name, before)
+        setattr(energy, flag, before)
 
 
 class AbstractEnergy(nn.Module, ABC):
@@ -164,9 +164,18 @@ class AbstractEnergy(nn.Module, ABC):
         """What `on` makes of parameters alone, and their gradients are made of: those that want one."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
-    def given(self, learned: Sequence[Tensor | None]) -> AbstractContextManager[object]:
-        """Inside, `on` takes what `learned` has made, which is not made again."""
-        return nullcontext()
+    def of(
+        self,
+        learned: Sequence[Tensor | None],
+        sample: Sample,
+        mu: Rows | None,
+        seen: Seen | None,
+        *,
+        like: Tensor,
+        alpha: Alpha = "auto",
+    ) -> AbstractProblem:
+        """As `on`, of what `learned` has made, where that is more than the parameters themselves."""
+        return self.on(sample, mu, seen, like=like, alpha=alpha)
 
     def problem(
         self,

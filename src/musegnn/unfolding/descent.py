@@ -187,8 +187,7 @@ class _Descent:
         like = Z.new_empty((), dtype=exact).expand(Z.shape)
         self.energy, self.sample, self.steps, self.alpha, self.seen = energy, sample, steps, alpha, seen
         self.learned = energy.learned()
-        with energy.given(self.learned):
-            self.problem = energy.on(sample, mu, seen, like=like, alpha=alpha)
+        self.problem = energy.of(self.learned, sample, mu, seen, like=like, alpha=alpha)
         self.kernel = self.problem.fused()
         if self.kernel is None or Z.dtype not in self.kernel.dtypes:
             Z, mu, init = Z.to(exact), _to(mu, exact), _to(init, exact)
@@ -235,8 +234,8 @@ def _make(
     learned: Sequence[Tensor | None],
 ) -> Pace:
     """As `_Descent` has made it, for one step back."""
-    with energy.given(learned):
-        return pace_of(energy.on(sample, mu, seen, like=like, alpha=alpha), energy.acceleration)
+    problem = energy.of(learned, sample, mu, seen, like=like, alpha=alpha)
+    return pace_of(problem, energy.acceleration)
 
 
 class _Observer:

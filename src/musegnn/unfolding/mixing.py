@@ -36,13 +36,15 @@ class Mixings(nn.Module):
             self.V = nn.Parameter(torch.zeros(count, dim, rank))
 
     def forward(self) -> tuple["Factors", Float[Tensor, " count"]]:
-        """All of them, and at least |H|_2 of each; of 512 columns no more than 3 % above it."""
+        """All of them, and at least |H|_2 of each; of any matrix of 512 columns no more than 3 % above it."""
         if self.W is not None:
             bound = _norm(self.W)
             if self.limit == inf:
                 return Factors(self.W, None, None, None), bound
             # As its singular values: the larger w, the larger w / sqrt(1 + w^2 / limit^2).
-            bound = (bound**-2 + self.limit**-2).rsqrt() * _rounding(self.W)
+            bound = (bound**-2 + self.limit**-2).rsqrt()
+            # H is made in float64 and rounded once.
+            bound = bound * (1 + self.W.shape[-1] ** 0.5 * torch.finfo(self.W.dtype).eps)
             return Factors(_held_below(self.limit, self.W), None, None, None), bound
         assert self.h is not None
         bound = self.h.detach().double().abs().amax(dim=1)
@@ -106,10 +108,11 @@ def _held_below(limit: float, W: Float[Tensor, "count dim dim"]) -> Float[Tensor
     """W R^-1, R'R = I + W'W / limit^2: |W x|^2 < limit^2 |R x|^2 for every x, so that |W R^-1|_2 < limit."""
     exact = W.double()
     gram = torch.eye(W.shape[-1], dtype=exact.dtype, device=W.device) + exact.mT @ exact / limit**2
-    # Its eigenvalues are 1 or more: there is nothing to check, which would wait for a GPU.
-    R, _ = torch.linalg.cholesky_ex(gram, upper=True)
+    R, failed = torch.linalg.cholesky_ex(gram, upper=True)
     H: Tensor = torch.linalg.solve_triangular(R, exact, upper=True, left=False)
-    return H.to(W.dtype)
+    # Where I is lost beside W'W, |W| being 1e8 and more, H is not a number, which a descent tells of. To ask
+    # here would wait for a GPU.
+    return H.where(failed[:, None, None] == 0, torch.nan).to(W.dtype)
 
 
 _SQUARINGS = 6

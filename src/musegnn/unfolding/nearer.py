@@ -14,7 +14,7 @@ _STEPS, _CHECK_EVERY = 40, 4
 
 
 def nearer(problem: AbstractProblem, Y: Rows, Z: Rows) -> Iterator[tuple[Rows, Rows]]:
-    """Points ever nearer to Y*, and where the step to each of them started.
+    """Points on the way from Y to Y*, and where the step to each of them started.
 
     Accelerated proximal descent (FISTA); the momentum begins anew whenever it points uphill.
     """

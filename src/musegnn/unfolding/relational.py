@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import cached_property
 from math import expm1, log
 from typing import Any, Literal, NamedTuple
@@ -22,7 +21,6 @@ from musegnn.unfolding.contract import (
     Acceleration,
     Alpha,
     Seen,
-    switched,
 )
 from musegnn.unfolding.mixing import Factors, Mixings
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar, penalty_of
@@ -103,7 +101,6 @@ class TypedEnergy(AbstractEnergy):
         self.penalty = penalty_of(prox)
         self.limit = float(limit)
         self.acceleration = check_acceleration(acceleration)
-        self._given: Sequence[Tensor | None] | None = None
         # Without relations an edge has no direction.
         self.ways = self.directions if num_relations else 1
         count = self.ways * max(1, num_relations)
@@ -115,14 +112,10 @@ class TypedEnergy(AbstractEnergy):
         self.raw_lambda = nn.Parameter(torch.full(shape[lambda_per], lambda_ + log(-expm1(-lambda_))))
 
     def learned(self) -> list[Tensor | None]:
-        """lambda, |H|_2, and H or its parts, of all relations; and what the penalty learns."""
+        """lambda, |H|_2, and H or its parts, of all relations; then what else is learned, as by a penalty."""
         factors, norms = self.mixings()
-        of_penalty = self.penalty.parameters() if isinstance(self.penalty, nn.Module) else ()
-        return [self.lambdas, norms, *factors, *of_penalty]
-
-    def given(self, learned: Sequence[Tensor | None]) -> AbstractContextManager[object]:
-        """Of these."""
-        return switched(self, "_given", learned)
+        used = {id(part) for part in (self.raw_lambda, *self.mixings.parameters())}
+        return [self.lambdas, norms, *factors, *(part for part in self.parameters() if id(part) not in used)]
 
     @property
     def lambdas(self) -> Float[Tensor, "terms channels"]:
@@ -137,14 +130,26 @@ class TypedEnergy(AbstractEnergy):
         self, sample: Sample, mu: Rows | None, seen: Seen | None, *, like: Tensor, alpha: Alpha = "auto"
     ) -> "TypedProblem":
         """The energy on a sample; rows that are not `seen` have no term of the means."""
+        return self.of(self.learned(), sample, mu, seen, like=like, alpha=alpha)
+
+    def of(
+        self,
+        learned: Sequence[Tensor | None],
+        sample: Sample,
+        mu: Rows | None,
+        seen: Seen | None,
+        *,
+        like: Tensor,
+        alpha: Alpha = "auto",
+    ) -> "TypedProblem":
+        """The same, of lambda, |H|_2 and H as they are given."""
         if self.gamma > 0 and mu is None:
             raise InputError(
                 f"gamma={self.gamma:g} needs mu, the means to agree with. Pass mu=..., or gamma=0."
             )
         if alpha != "auto" and not alpha > 0:
             raise InputError(f"alpha must be a positive number or 'auto', got {alpha!r}.")
-        # The penalty has its own.
-        lambdas, norms, *parts = (self.learned() if self._given is None else self._given)[:6]
+        lambdas, norms, *parts = learned[:6]
         assert lambdas is not None
         assert norms is not None
         lambdas, there = lambdas.to(like.device, like.dtype), ties(sample, self.num_relations)

@@ -16,7 +16,7 @@ from musegnn.unfolding.contract import (
     Alpha,
     Seen,
     Subgraph,
-    switched,
+    switched_on,
 )
 from musegnn.unfolding.energy import Energy, Smoothness
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar
@@ -89,7 +89,7 @@ class Robust(AbstractEnergy):
 
     def linearized(self) -> AbstractContextManager[object]:
         """The weights of each step are constants."""
-        return switched(self, "_is_frozen", True)
+        return switched_on(self, "_is_frozen")
 
     @torch.no_grad()
     def trust(self, Y: Rows, sample: Subgraph) -> Entries:
