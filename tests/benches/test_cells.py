@@ -216,7 +216,7 @@ def test_a_search_looks_at_validation_and_its_best_is_run_with_all_seeds(place, 
     assert "| ours | **60.00 +- 0.00** |" in (tmp_path / "accuracy.md").read_text()
     # Eight tries and two seeds, the first of which was tried already.
     assert told[0].text == "10 cells, 0 of them done"
-    assert told[1].text == "[1/10] tiny, ours, seed 0, try 1: test accuracy, % 80.00"
+    assert told[1].text == "[1/10] tiny, ours, seed 0, try 1: validation accuracy, % 20.00"
     assert told[-2].took is None
     assert told[-1].left is None
     # Once more with a third seed: one cell is left, whatever was done before.

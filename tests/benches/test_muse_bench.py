@@ -89,12 +89,16 @@ def test_a_kill_costs_one_cell_and_the_same_command_goes_on(tmp_path, monkeypatc
     told = capfd.readouterr()
     assert "kind is what the rows of accuracy are about" in told.err
     assert "is replaced" not in told.out + told.err
+    assert main([*bench, "--set", "type_inputs=true"]) == 2
+    told = capfd.readouterr()
+    assert "All cells were refused, and no table is written. The first: type_inputs=true needs" in told.err
+    assert "is replaced" not in told.out + told.err
     # Other rows in the same folder: the table gives way, and says so.
     other = ["mlp" if part == "musegnn,mlp,mariusgnn" else part for part in bench]
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", None)
         out = call(capfd, *other)
-    assert "The table in bench/accuracy (3 rows, 20" in out
+    assert "The table that was in bench/accuracy (3 rows, 20" in out
     assert "brings it back: muse bench accuracy --data g --models musegnn,mlp,mariusgnn --seeds 1" in out
     assert len(list(folder.iterdir())) == 2
 

@@ -158,7 +158,10 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bits(cut_off, monkeypatch, 
         assert not list(place.rglob("*.partial"))
     # A second time there is nothing left to do.
     before = bytes_of(place / "killed")
+    page = Path("killed/report.html")
+    page.unlink()
     assert "killed is finished" in call(capsys, "--resume", "killed")
+    assert page.stat().st_size > 1_000_000
     assert bytes_of(place / "killed") == before
 
 

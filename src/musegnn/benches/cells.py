@@ -7,6 +7,7 @@ cell.json   what came of it; written last, so a cell without it goes on from its
 import re
 import statistics
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -108,6 +109,10 @@ def run_cell(cell: Cell, cells: Path, stores: Path) -> Record:
     record["is_refused"] = not is_kept
     if is_kept:
         checkpoint.write_json(folder / _FILE, checkpoint.finite(record))
+    else:
+        # Empty, unless it went wrong in the middle of a run.
+        with suppress(OSError):
+            folder.rmdir()
     return record
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from musegnn.benches import cells, contenders, figures, tuning
-from musegnn.benches.catalog import Bench
+from musegnn.benches.catalog import VALID, Bench
 from musegnn.benches.cells import Cell, Record
 from musegnn.benches.contenders import Contender, Settings
 from musegnn.benches.data import Data
@@ -159,14 +159,15 @@ class _Work:
             self.were_done[cell.name] -= 1
         else:
             self.num_left -= 1
-        text = f"[{self.num_done}/{self.total}] {cell}{what}: {self._told(record)}"
+        text = f"[{self.num_done}/{self.total}] {cell}{what}: {self._told(record, is_try=bool(what))}"
         self.say(Progress(text, None if was_done else record["took"], self._left()))
         return record
 
-    def _told(self, record: Record) -> str:
+    def _told(self, record: Record, *, is_try: bool) -> str:
         if record.get("error"):
             return str(record["error"])
-        measure = self.request.bench.measures([record])[0]
+        # A search looks at validation nodes alone.
+        measure = VALID if is_try else self.request.bench.measures([record])[0]
         value = measure.value(record)
         told = "-" if value is None else f"{measure.name} {value:.{measure.digits}f}"
         return f"{told} ({record['note']})" if record["note"] else told
@@ -187,8 +188,10 @@ class _Work:
             found = [
                 {key: record.get(key) for key in ("key", "valid_accuracy", "error")} for _, record in tries
             ]
-            of_data = self.tuned.setdefault(data.label, {})
-            of_data[row] = {"settings": chosen[row], "number": best, "tries": found}
+            of_data, asked = self.tuned.setdefault(data.label, {}), request.settings
+            # What was asked for of all is not tuned.
+            run_with = {name: asked.get(name, value) for name, value in chosen[row].items()}
+            of_data[row] = {"settings": run_with, "number": best, "tries": found}
             write_json(request.out / "tuned.json", self.tuned)
         return chosen
 

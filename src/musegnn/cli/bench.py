@@ -72,10 +72,11 @@ def bench(
     from musegnn.benches.running import Request, run_bench
 
     request = Request(name=name, device=pick_device(device), **given)
-    # What is refused replaces nothing.
-    request.check()
-    _tell_replaced(folder / f"{name}.md", request.command)
+    before = _before(folder / f"{name}.md", request.command)
     table = run_bench(request, _tell)
+    # What is refused replaces nothing.
+    if before:
+        show.text(before)
 
     def tell() -> None:
         print()
@@ -85,19 +86,20 @@ def bench(
     return Answer(table.to_json(), tell)
 
 
-def _tell_replaced(page: Path, command: str) -> None:
-    """A folder has one table of a bench: that of another command gives way."""
+def _before(page: Path, command: str) -> str:
+    """A folder has one table of a bench: what is said if that of another command gives way."""
     if not page.is_file():
-        return
+        return ""
     lines = page.read_text(encoding="utf-8", errors="replace").splitlines()
     said = next((line.partition("`")[2].rpartition("`")[0] for line in lines if line[:8] == "Command:"), "")
     if said and said != command:
         rows = show.count(sum(line[:2] == "| " for line in lines) - 1, "row")
         day = datetime.fromtimestamp(page.stat().st_mtime).date()
-        show.text(
-            f"The table in {page.parent} ({rows}, {day}) is replaced; its cells stay, so that this brings "
-            f"it back: {said}"
+        return (
+            f"The table that was in {page.parent} ({rows}, {day}) is replaced; its cells stay, so that this "
+            f"brings it back: {said}"
         )
+    return ""
 
 
 def _given(name: str, words: dict[str, Any]) -> dict[str, Any]:

@@ -172,6 +172,7 @@ def _resume(folder: Path, graph: Path | None, samples: Path | None, execution: _
     check_run(folder)
     from musegnn.recipes.pipeline import Prepared
     from musegnn.runs import Run
+    from musegnn.runs.start import write_page
     from musegnn.training import checkpoint
     from musegnn.training.loop import STATE
     from musegnn.training.state import Position
@@ -180,6 +181,8 @@ def _resume(folder: Path, graph: Path | None, samples: Path | None, execution: _
     run = Run(folder, graph=graph, samples=samples, device=execution.device)
     if run.folder.result() is not None:
         show.text(f"{folder} is finished." + " There is no step left for --profile." * execution.profile)
+        if not (folder / "report.html").exists():
+            write_page(folder)
         return _answer(folder, run.result)
     model = run.untrained()
     if checkpoint.exists(run.folder.checkpoints, STATE):

@@ -130,7 +130,7 @@ def train(
             trainer.run()
             _finish(trainer, data, peak, record)
         elif ranks.is_first and not (folder.path / "report.html").exists():
-            _write_page(folder.path)
+            write_page(folder.path)
         run = Run(Path(out), graph=graph, samples=store, model=model, labels=labels, device=device_of(model))
         if was_finished:
             # The model has not seen these weights yet.
@@ -384,11 +384,11 @@ def _finish(trainer: Trainer, data: Data, peak: Peak, record: dict[str, Any]) ->
     trainer.listen(folder.log("end", **{k: v for k, v in result.items() if isinstance(v, int | float | str)}))
     if trainer.ranks.is_first:
         checkpoint.write_json(folder.path / "result.json", checkpoint.finite(result))
-        _write_page(folder.path)
+        write_page(folder.path)
     trainer.ranks.gather(b"")
 
 
-def _write_page(folder: Path) -> None:
+def write_page(folder: Path) -> None:
     """report.html; a run that is finished does not fail for want of it."""
     try:
         write_report(folder)
