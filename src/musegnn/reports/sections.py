@@ -163,7 +163,7 @@ def energy(run: RunFiles) -> Section | None:
         (first, start), (last, end) = known[0], known[-1]
         note += f" Steps {first} to {last} lower it by {100 * (1 - end / start):.1f} %." if start else ""
         before = totals[last - 1]
-        if before:
+        if before and last - first > 1:
             note += f" The last one still by {100 * (1 - end / before):.2f} %."
     if totals[0] is None:
         note += " Where the descent begins, Y = Z, the penalty is infinite: that term is not drawn."
