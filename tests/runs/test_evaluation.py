@@ -289,6 +289,10 @@ def test_a_split_that_is_not_there_is_left_out(tmp_path):
         ({"how": "hops", "hops": 0}, "must be a positive integer"),
         ({"how": "full", "scratch": Path("nowhere")}, "nowhere"),
         ({"correct_and_smooth": True}, "correct_and_smooth needs all nodes: take how='full'"),
+        (
+            {"correct_and_smooth": True, "how": "full", "splits": ("train", "test")},
+            "Smoothed predictions of training nodes are their own classes",
+        ),
     ],
 )
 def test_what_cannot_be_evaluated_is_said(run, given, said, monkeypatch):

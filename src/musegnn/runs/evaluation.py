@@ -124,6 +124,11 @@ def evaluate_full(
             "On the whole graph training nodes see their own classes (label_inputs); got the split 'train'. "
             "Take stored samples, in which they do not."
         )
+    if corrects and "train" in splits:
+        raise InputError(
+            "Smoothed predictions of training nodes are their own classes (correct_and_smooth); got the split "
+            "'train'. Take other splits."
+        )
     if corrects:
         _check_corrected(model, graph, targets)
     with tempfile.TemporaryDirectory(dir=scratch, prefix="musegnn-") as folder:
