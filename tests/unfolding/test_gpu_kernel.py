@@ -13,7 +13,7 @@ from test_unfold import energy_of, some_rows
 
 import musegnn
 from machine import DEVICE, needs_kernels, only_on_a_gpu
-from musegnn import Energy, Sample, ops, unfold
+from musegnn import Energy, Robust, Sample, ops, unfold
 from musegnn.unfolding.backward import Focus, Fused
 from musegnn.unfolding.descent import unfold_seeds
 from musegnn.unfolding.kernel import GpuKernel
@@ -234,6 +234,36 @@ def test_what_is_not_fused_on_a_gpu(what):
     expected = unfold(Z, s, energy, 4, mu=mu).detach()
     found = unfold(Z.to(DEVICE), s, energy.to(DEVICE), 4, mu=mu.to(DEVICE))
     assert distance(found.detach(), expected) < 1e-12
+
+
+@only_on_a_gpu
+@pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
+@pytest.mark.parametrize("rho", ["geman", "charbonnier", "truncated"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_robust_on_a_gpu(monkeypatch, rho, dtype, frozen):
+    """By its own kernel, with some rows that are not seen, and the weights of each step held or not."""
+    if rho == "truncated" and dtype == torch.bfloat16:
+        pytest.skip("rounding tells which edges near the limit are cut")
+    s, energy = large(), Robust(1.3, 0.4, rho=rho, scale=8.0)
+    monkeypatch.setattr(energy, "_is_frozen", frozen)
+    rows = [part.to(dtype) for part in problems.normal(s, 65, count=2)]
+    weights = torch.randn(rows[0].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    made = {}
+    for name, device, kind in (("cpu", "cpu", torch.float64), ("gpu", DEVICE, dtype)):
+        Z, mu = (part.to(device, kind).requires_grad_() for part in rows)
+        Y = unfold(Z, s, energy, 3, mu=mu, seen=some_rows(s).to(device))
+        made[name] = [Y, *torch.autograd.grad((weights.to(device, kind) * Y).sum(), [Z, mu])]
+        assert all(part.dtype == kind for part in made[name])
+    for name, found, expected in zip(("Y", "dZ", "dmu"), made["gpu"], made["cpu"], strict=True):
+        assert distance(found.detach(), expected.detach()) < PRECISIONS[dtype][name != "Y"], name
+
+
+@only_on_a_gpu
+def test_a_robust_step_on_a_gpu_weighs_no_entry_by_itself(monkeypatch):
+    monkeypatch.delattr("musegnn.unfolding.robust.weighed_sum")
+    Z = problems.normal(large(), 5).to(DEVICE).requires_grad_()
+    unfold(Z, large(), Robust(1.3), 2).sum().backward()
+    assert Z.grad.isfinite().all()
 
 
 @only_on_a_gpu

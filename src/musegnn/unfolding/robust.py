@@ -22,7 +22,7 @@ from musegnn.unfolding.energy import Energy, Smoothness
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar
 from musegnn.unfolding.resident import degree_of
 from musegnn.unfolding.subgraph import as_sample
-from musegnn.unfolding.weighed_edges import Entries, differences, distances, weighed_sum
+from musegnn.unfolding.weighed_edges import Entries, differences, distances, has_kernel, weighed_sum
 
 Rho = Literal["geman", "charbonnier", "truncated"]
 
@@ -132,8 +132,8 @@ class RobustProblem(AbstractProblem):
         }
 
     def product(self, Y: Rows) -> Rows:
-        """(1 + gamma) Y + lambda L_w Y, with the weights of Y: in one pass over the edges on a CPU."""
-        if Y.device.type != "cpu" or Y.dtype not in (torch.float32, torch.float64):
+        """(1 + gamma) Y + lambda L_w Y, with the weights of Y: in one pass over the edges by a kernel."""
+        if not has_kernel(Y):
             return self.frozen(self.weights(Y), Y)
         energy, sample = self.energy, self.smooth.sample
         apart = differences(sample, self._scale * Y, energy.rho, energy.scale, frozen=energy._is_frozen)

@@ -11,8 +11,10 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from musegnn import ops
+from musegnn.extras import has_triton
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.resident import resident
 
 Entries = Float[Tensor, " entries"]
 Ends = Int64[Tensor, "3 entries"]
@@ -46,8 +48,16 @@ def weighed_sum(sample: Sample, w: Entries, X: Rows) -> Rows:
     return found
 
 
+def has_kernel(X: Rows) -> bool:
+    """Whether `differences` can be had of such rows."""
+    if X.device.type == "cuda":
+        return has_triton()
+    return X.device.type == "cpu" and X.dtype in (torch.float32, torch.float64)
+
+
 def differences(sample: Sample, X: Rows, rho: str, scale: float, *, frozen: bool) -> Rows:
-    """sum_j w_ij (X_i - X_j), w_ij = rho'(|X_i - X_j|^2 / scale), on a CPU; frozen: w are constants."""
+    """sum_j w_ij (X_i - X_j), w_ij = rho'(|X_i - X_j|^2 / scale), by a kernel; frozen: w are constants."""
+    assert has_kernel(X)
     found: Rows = _Differences.apply(X, sample, rho, scale, frozen)
     return found
 
@@ -59,6 +69,11 @@ class _Differences(Function):
         ctx.save_for_backward(X)
         X = X.detach().contiguous()
         out = torch.empty_like(X)
+        if X.device.type == "cuda":
+            from musegnn.ops.reweigh import triton
+
+            triton.reweigh(resident(sample, X.device).csr, X, rho, scale, out)
+            return out
         given = X.numpy(), rho, scale, out.numpy()
         ops.reweigh(sample.indptr, sample.indices, *given, threads=torch.get_num_threads())
         return out
@@ -70,6 +85,11 @@ class _Differences(Function):
         sample, rho, scale, frozen = ctx.given
         X, G = (part.detach().contiguous() for part in (*ctx.saved_tensors, *grads))
         out = torch.empty_like(X)
+        if X.device.type == "cuda":
+            from musegnn.ops.reweigh import triton
+
+            triton.reweigh_back(resident(sample, X.device).csr, X, G, rho, scale, out, frozen=frozen)
+            return out, None, None, None, None
         given = X.numpy(), G.numpy(), rho, scale, out.numpy()
         settings = {"frozen": frozen, "threads": torch.get_num_threads()}
         ops.reweigh_back(sample.indptr, sample.indices, *given, **settings)
