@@ -165,12 +165,12 @@ def started_anew(jobs: Jobs, number: int, run: Path) -> float:
 def restarted(jobs: Jobs, number: int, run: Path) -> float:
     """By torchrun itself."""
     given = launched.training(SETTINGS, jobs.place, run)
-    process = launched.torchrun(jobs.place, *given, restarts=1)
-    launched.wait_for_epochs(process, run, 3)
-    os.kill(launched.pid_of(process, number % 2), signal.SIGKILL)
-    took = time.monotonic()
-    code, _, errors = launched.end(process, 120)
+    with launched.ending(launched.torchrun(jobs.place, *given, restarts=1)) as process:
+        launched.kill_in_training(process, run, number % 2)
+        took = time.monotonic()
+        code, out, errors = launched.end(process, launched.PATIENCE)
     assert code == 0, errors
+    launched.assert_started_twice(out, errors)
     launched.assert_same_run(run, jobs.place / "one")
     return time.monotonic() - took
 
@@ -187,7 +187,9 @@ def cut_off(jobs: Jobs, number: int, run: Path) -> float:
         (first,), (second,) = (launched.sentences(errors) for _, errors in found)
         assert "Rank 1 of 2 does not answer: killed, stuck or cut off" in first, first
         assert "does not reach the launcher on the first machine any more" in second, second
-        found = launched.ended(launched.launch(hosts, jobs.place, "train", "--resume", run), 120)
+        found = launched.ended(
+            launched.launch(hosts, jobs.place, "train", "--resume", run), launched.PATIENCE
+        )
         assert [code for code, _ in found] == [0, 0], found
     launched.assert_same_run(run, jobs.place / "one")
     return took
@@ -227,7 +229,7 @@ def ranks(root: Path, count: int) -> list[Row]:
                 with redirect_stderr(io.StringIO()):
                     seconds.append(attempt(jobs, number, root / f"{attempt.__name__}-{number}"))
             except (AssertionError, ValueError) as error:
-                faults.append(f"time {number}: {type(error).__name__}: {error}"[:500])
+                faults.append(f"time {number}: {type(error).__name__}: {_short(str(error))}")
         if must == NAMED and max(seconds) > WITHIN:
             faults.append(f"{max(seconds):.0f} s")
         what = "done" if must == SAME else "the sentence"
@@ -235,3 +237,8 @@ def ranks(root: Path, count: int) -> list[Row]:
         happened = f"{held}; {what} after {max(seconds):.1f} s at most"
         rows.append(Row(f"ranks: {name}", times, must, happened, tuple(faults)))
     return rows
+
+
+def _short(text: str) -> str:
+    """A launcher says first what happened to a rank, and last what came of the job."""
+    return text if len(text) <= 2400 else f"{text[:400]} [...] {text[-2000:]}"

@@ -3,13 +3,15 @@
 The hosts are network namespaces, which need root and `ip`.
 """
 
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -20,6 +22,8 @@ from musegnn.training import checkpoint
 HAS_HOSTS = os.geteuid() == 0 and shutil.which("ip") is not None
 TIMEOUT = 6
 """Seconds that a rank on one of two hosts waits for the other."""
+PATIENCE = 600
+"""Seconds for what no time is promised of: kernels that are compiled anew on a busy machine take a minute."""
 
 
 def torchrun(place, *arguments, restarts=0):
@@ -44,21 +48,57 @@ def training(settings, place, out):
     return *given, "--out", place / out
 
 
-def wait_for_epochs(process, run, count, seconds=60):
+def wait_for_epochs(process, run, count, seconds=PATIENCE):
     """Until so many were written down."""
-    deadline, events = time.monotonic() + seconds, run / "events.jsonl"
-    while not events.exists() or events.read_text().count('"event": "epoch"') < count:
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise AssertionError(f"no {count} epochs: {end(process, 1)}")
+    deadline = time.monotonic() + seconds
+    while len(epochs_of(run)) < count:
+        if process.poll() is not None:
+            raise AssertionError(f"it ended before {count} epochs: {end(process, 40)}")
+        if time.monotonic() > deadline:
+            raise AssertionError(f"no {count} epochs within {seconds} s; {stopped(process)}")
         time.sleep(0.02)
+
+
+def epochs_of(run):
+    """The whole lines of events.jsonl that are of epochs."""
+    return [entry for entry in _events(run) if entry["event"] == "epoch"]
+
+
+def _events(run):
+    path = run / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def kill_in_training(process, run, rank, count=3):
+    """kill -9 of a rank that has trained so many epochs, and has more before it.
+
+    The rank is held before it is looked at: no other one ends an epoch without it.
+    """
+    wait_for_epochs(process, run, count)
+    pid = pid_of(process, rank)
+    os.kill(pid, signal.SIGSTOP)
+    (start,) = (entry for entry in _events(run) if entry["event"] == "start")
+    done = len(epochs_of(run))
+    os.kill(pid, signal.SIGKILL)
+    # The others may be in the next epoch, and no further.
+    assert done + 1 < start["epochs"], f"{done} of {start['epochs']} epochs were over before the kill"
+
+
+def assert_started_twice(out, errors):
+    """By the launcher: rank 0 says each time what it trains."""
+    assert len(re.findall("^Training ", out, re.MULTILINE)) == 2, out + errors
 
 
 def pid_of(launcher, rank):
     """The process of a rank."""
-    for child in Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split():
-        if f"\0RANK={rank}\0".encode() in Path(f"/proc/{child}/environ").read_bytes():
-            return int(child)
-    raise AssertionError(f"there is no rank {rank}")
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
+    for child in children.read_text().split() if children.exists() else ():
+        # One may be gone meanwhile.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if f"\0RANK={rank}\0".encode() in Path(f"/proc/{child}/environ").read_bytes():
+                return int(child)
+    raise AssertionError(f"there is no rank {rank}, or no longer")
 
 
 def end(process, seconds):
@@ -66,11 +106,30 @@ def end(process, seconds):
     try:
         out, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        # The ranks have sessions of their own, and end with the launcher's SIGTERM.
-        process.terminate()
-        out, errors = process.communicate(timeout=40)
-        raise AssertionError(f"it did not end: {out}{errors}") from None
+        raise AssertionError(f"it did not end within {seconds} s; {stopped(process)}") from None
     return process.returncode, out, errors
+
+
+def stopped(process):
+    """What a launcher said that was stopped, for who reads why; the signal is ours, and so is its answer."""
+    # The ranks have sessions of their own, and end with the launcher's SIGTERM.
+    process.terminate()
+    try:
+        out, errors = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return "stopped by this test, which it did not heed"
+    return f"stopped by this test, it said: {out}{errors}"
+
+
+@contextmanager
+def ending(process):
+    """The launcher; it does not outlive what goes wrong."""
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            stopped(process)
 
 
 def assert_same_run(found, expected):
@@ -148,6 +207,8 @@ def ended(started, seconds):
         for process in started:
             _, errors = process.communicate(timeout=max(deadline - time.monotonic(), 0.1))
             found.append((process.returncode, errors))
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"it did not end within {seconds} s") from None
     finally:
         for process in started:
             process.terminate()

@@ -9,6 +9,7 @@ import launched
 import pytest
 from launched import (
     HAS_HOSTS,
+    PATIENCE,
     TIMEOUT,
     assert_same_run,
     ended,
@@ -42,7 +43,7 @@ def place(tmp_path_factory):
 
 
 def test_two_hosts_train_what_one_process_trains(hosts, place):
-    found = ended(launch(hosts, place, *training(place, "two")), 90)
+    found = ended(launch(hosts, place, *training(place, "two")), PATIENCE)
     assert [code for code, _ in found] == [0, 0], found
     assert_same_run(place / "two", place / "one")
 
@@ -60,7 +61,7 @@ def test_a_cable_that_is_cut_in_mid_step_ends_both_hosts_with_a_sentence(hosts, 
     (first,), (second,) = (sentences(errors) for _, errors in found)
     assert "Rank 1 of 2 does not answer: killed, stuck or cut off" in first
     assert "Rank 1 does not reach the launcher on the first machine any more" in second
-    found = ended(launch(hosts, place, "train", "--resume", place / "cut"), 90)
+    found = ended(launch(hosts, place, "train", "--resume", place / "cut"), PATIENCE)
     assert [code for code, _ in found] == [0, 0], found
     assert_same_run(place / "cut", place / "one")
 

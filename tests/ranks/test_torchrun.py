@@ -8,7 +8,17 @@ from pathlib import Path
 
 import launched
 import pytest
-from launched import assert_same_run, end, pid_of, sentences, torchrun, wait_for_epochs
+from launched import (
+    PATIENCE,
+    assert_same_run,
+    assert_started_twice,
+    end,
+    kill_in_training,
+    pid_of,
+    sentences,
+    torchrun,
+    wait_for_epochs,
+)
 from together import alone
 
 import tiny_runs
@@ -26,7 +36,7 @@ def place(tmp_path_factory):
 
 
 def test_two_ranks_train_what_one_process_trains(place):
-    code, out, errors = end(torchrun(place, *training(place, "two")), 60)
+    code, out, errors = end(torchrun(place, *training(place, "two")), PATIENCE)
     assert code == 0, errors
     assert sentences(errors) == []
     assert out.count("Next: muse evaluate") == 1
@@ -35,10 +45,10 @@ def test_two_ranks_train_what_one_process_trains(place):
 
 def test_a_killed_rank_is_started_anew_and_reaches_the_undisturbed_weights(place):
     process = torchrun(place, *training(place, "restarted"), restarts=1)
-    wait_for_epochs(process, place / "restarted", 3)
-    os.kill(pid_of(process, 1), signal.SIGKILL)
-    code, _, errors = end(process, 60)
+    kill_in_training(process, place / "restarted", 1)
+    code, out, errors = end(process, PATIENCE)
     assert code == 0, errors
+    assert_started_twice(out, errors)
     assert all("Rank 1 of 2 does not answer" in sentence for sentence in sentences(errors))
     assert len(sentences(errors)) <= 1
     assert_same_run(place / "restarted", place / "one")
@@ -49,15 +59,14 @@ def test_without_restarts_a_kill_ends_the_job_with_a_sentence(place, victim):
     """Then the run goes on, under the launcher."""
     run = f"killed-{victim}"
     process = torchrun(place, *training(place, run))
-    wait_for_epochs(process, place / run, 3)
-    os.kill(pid_of(process, victim), signal.SIGKILL)
+    kill_in_training(process, place / run, victim)
     killed = time.monotonic()
     code, _, errors = end(process, 40)
     assert code != 0
     assert time.monotonic() - killed < 30
     assert len(sentences(errors)) == 1
     assert f"Rank {victim} of 2 does not answer: killed, stuck or cut off" in sentences(errors)[0]
-    code, out, errors = end(torchrun(place, "train", "--resume", place / run), 60)
+    code, out, errors = end(torchrun(place, "train", "--resume", place / run), PATIENCE)
     assert code == 0, errors
     assert "Going on with" in out
     assert_same_run(place / run, place / "one")
@@ -80,7 +89,7 @@ def test_an_interrupt_of_the_launcher_is_answered_once(place, number):
 
 
 def test_a_mistake_is_said_once(place):
-    code, _, errors = end(torchrun(place, "train", place / "graph", "--set", "hiden=8"), 40)
+    code, _, errors = end(torchrun(place, "train", place / "graph", "--set", "hiden=8"), PATIENCE)
     assert code != 0
     assert sentences(errors) == ["muse: there is no setting 'hiden'. Did you mean 'hidden'?"]
 
@@ -112,9 +121,9 @@ def test_a_run_without_a_name_goes_on_in_its_own_folder(place):
     (place / "runs/graph").mkdir(parents=True)
     (place / "runs/graph/result.json").touch()
     process = torchrun(place, *given, restarts=1)
-    wait_for_epochs(process, place / "runs/graph-2", 3)
-    os.kill(pid_of(process, 0), signal.SIGKILL)
-    code, _, errors = end(process, 60)
+    kill_in_training(process, place / "runs/graph-2", 0)
+    code, out, errors = end(process, PATIENCE)
     assert code == 0, errors
+    assert_started_twice(out, errors)
     assert {path.name for path in (place / "runs").iterdir()} == {"graph", "graph-2"}
     assert_same_run(place / "runs/graph-2", place / "one")
