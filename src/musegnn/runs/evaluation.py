@@ -126,8 +126,8 @@ def evaluate_full(
         )
     if corrects and "train" in splits:
         raise InputError(
-            "Smoothed predictions of training nodes are their own classes (correct_and_smooth); got the split "
-            "'train'. Take other splits."
+            "Smoothed predictions of training nodes are their own classes (correct_and_smooth); got the "
+            "split 'train'. Take other splits."
         )
     if corrects:
         _check_corrected(model, graph, targets)
