@@ -130,9 +130,34 @@ def test_what_is_held_for_shares_is_held_in_every_stage():
     assert [dict(vars(one)) for one in robust] == before
 
 
-def test_each_stage_has_a_step_and_unlike_stages_are_not_taken_for_alike():
-    with pytest.raises(InputError, match="stages must be at most steps"):
-        Config().with_settings({"kind": "predictive", "stages": 3, "steps": 2})
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"kind": "predictive", "stages": 3, "steps": 2}, "stages must be at most steps, .* got stages=3"),
+        ({"kind": "relational", "rank": 9, "hidden": 8}, "rank must be at most hidden, .* got rank=9"),
+        ({"kind": "predictive", "steps": 0}, "kind='predictive' learns nothing without steps; got steps=0"),
+        ({"kind": "robust", "steps": 0}, "kind='robust' learns nothing without steps; got steps=0"),
+    ],
+)
+def test_settings_that_make_no_model_are_refused(settings, words):
+    with pytest.raises(InputError, match=words):
+        build_model(Config().with_settings(settings), 5, 3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kind": "predictive", "stages": 2, "steps": 2, "rank": 8, "hidden": 8},
+        {"kind": "robust", "stages": 3, "steps": 2},
+        {"kind": "smoothness", "stages": 3, "steps": 0, "rank": 9, "hidden": 8},
+        {"architecture": "SAGE", "kind": "predictive", "stages": 3, "steps": 0},
+    ],
+)
+def test_what_nobody_heeds_is_not_refused(settings):
+    build_model(Config().with_settings(settings), 5, 3, musegnn.datasets.load("debian"))
+
+
+def test_unlike_stages_are_not_taken_for_alike():
     model = musegnn.MuseGNN(4, 2, 3, Staged([Predictive(3, limit=1.0), Predictive(3)]), 4)
     assert describe_model(model, Config())[1] is None
     model = musegnn.MuseGNN(4, 2, 3, Staged([Predictive(3), Predictive(3)]), 4)

@@ -40,11 +40,35 @@ def build_model(
         if config.is_baseline:
             assert graph is not None
             return make(config.baseline.architecture, graph, out_dim, _shape(config))
+        _check_energy(config.energy, config.model)
         energy = build_energy(config.energy, config.model.hidden, num_relations)
         settings = asdict(config.model)
         settings["label_inputs"] = out_dim if config.model.label_inputs else 0
         settings["type_inputs"] = num_types if config.model.type_inputs else 0
         return MuseGNN(in_dim, out_dim, energy=energy, **settings)
+
+
+def _check_energy(energy: EnergyConfig, model: ModelConfig) -> None:
+    """What settings ask of each other; of those that a peer or another energy does not heed, nothing."""
+    if energy.kind == "smoothness":
+        return
+    if not model.steps:
+        raise InputError(
+            f"kind='{energy.kind}' learns nothing without steps; got steps=0. Take 1 or more, or "
+            "kind='smoothness', which is an MLP then."
+        )
+    if energy.kind == "robust":
+        return
+    if energy.stages > model.steps:
+        raise InputError(
+            f"stages must be at most steps, so that each has one; got stages={energy.stages} and "
+            f"steps={model.steps}. Take fewer stages, or more steps."
+        )
+    if energy.rank != "full" and energy.rank > model.hidden:
+        raise InputError(
+            f"rank must be at most hidden, the width of H_r; got rank={energy.rank} and "
+            f"hidden={model.hidden}. Take a smaller one, or 'full'."
+        )
 
 
 def build_energy(config: EnergyConfig, dim: int, num_relations: int) -> AbstractEnergy:

@@ -200,11 +200,6 @@ class Config:
             )
         if self.energy.kind != "smoothness" and self.energy.lambda_ == 0:
             raise InputError(f"kind='{self.energy.kind}' needs lambda_ above 0; got 0.")
-        if self.energy.stages > max(self.model.steps, 1):
-            raise InputError(
-                f"stages must be at most steps, so that each has one; got stages={self.energy.stages} and "
-                f"steps={self.model.steps}."
-            )
         if self.model.label_inputs:
             self._check_label_inputs()
 
