@@ -20,8 +20,8 @@ matrices, in the same width and dtype, as plain functions that return a new tens
 Step and ingredients take turns in one process; a figure is the median of its turns behind a warm-up: at least
 two, at most `--repeats`, fewer where a turn is long. On a GPU it is the time between two events; on one core,
 that of the process on its CPU, so that others do not count. What `unfold` looks at once (NaN, norms of H)
-counts in the second. Where an energy has no kernel of its own, `unfold` computes in float32 what is given in
-bfloat16; the ingredients are in bfloat16 all the same. Where a step takes seconds, on a CPU, backward is
+counts in the second. The robust energy computes in float32 what is given in bfloat16; its
+ingredients are in bfloat16 all the same. Where a step takes seconds, on a CPU, backward is
 measured of the predictive energy alone, and the whole graph with few channels only.
 
 Memory is the peak of `unfold` and its gradients beyond inputs, result and gradients, in MiB and in matrices
@@ -119,15 +119,17 @@ class Case(NamedTuple):
 def step(case: Case, name: str) -> Work:
     """A step from one tensor to the next, as `unfold` takes it."""
     Y, Z, energy = case.rows(0), case.rows(1), case.energy(name)
-    like = Z.float()
     with torch.no_grad():
-        problem = energy.on(case.sample, None, None, like=like)
+        problem = energy.on(case.sample, None, None, like=Z.float())
     fused = problem.fused()
     if fused is not None:
         out, mask = torch.empty_like(Y), fused.mask(Y)
         return lambda: fused.descend(Y, Z, out, mask, watch=False)
-    pace, Y, before = pace_of(problem, energy.acceleration), Y.float(), case.rows(2).float()
-    return lambda: pace.step(2, Y, before, like)
+    dtype = Z.dtype if Z.dtype in problem.dtypes else torch.float32
+    Y, Z, before = Y.to(dtype), Z.to(dtype), case.rows(2).to(dtype)
+    with torch.no_grad():
+        pace = pace_of(energy.on(case.sample, None, None, like=Z), energy.acceleration)
+    return lambda: pace.step(2, Y, before, Z).to(dtype)
 
 
 def passes(case: Case, name: str, steps: int = STEPS) -> Work:

@@ -191,6 +191,7 @@ class Recomputed(Function):
     """K steps of any problem at any pace; about 2 sqrt(K) of the Y^k are kept, all of them up to K = 4.
 
     Between two of them, sqrt(K) / 2 are computed again: the tape of one step takes more than all these.
+    Each Y^k is as Z is, whatever a step computes in.
     """
 
     @staticmethod
@@ -211,7 +212,7 @@ class Recomputed(Function):
         for k in range(steps):
             if k % ctx.stride == 0:
                 kept += [U, before] if pace.looks_back else [U]
-            Y = pace.step(k, U, before, Z)
+            Y = pace.step(k, U, before, Z).to(Z.dtype)
             if observe is not None:
                 observe(k + 1, Y if pace.looks_back else U, Y)
             if energies is not None:
@@ -247,7 +248,7 @@ class Recomputed(Function):
                 ends = [part.detach().requires_grad_() for part in points[k - first : k - first + 2]]
                 U, before = ends[1], ends[0]
                 with torch.enable_grad():
-                    Y = ctx.make(mu, learned).step(k, U, before, Z)
+                    Y = ctx.make(mu, learned).step(k, U, before, Z).to(Z.dtype)
                 wanted = [U, *([before] if ctx.looks_back else []), *inputs]
                 parts = torch.autograd.grad(Y, wanted, G, allow_unused=True, materialize_grads=True)
                 G = parts[0] if later is None else parts[0] + later
@@ -270,5 +271,5 @@ def _points(
     points = [kept[number * width + width - 1], start]
     pace = ctx.make(mu, learned)
     for k in range(first, min(first + ctx.stride, ctx.steps) - 1):
-        points.append(pace.step(k, points[-1], points[-2], Z))
+        points.append(pace.step(k, points[-1], points[-2], Z).to(Z.dtype))
     return points

@@ -39,6 +39,8 @@ class AbstractProblem(ABC):
 
     has_one_minimum = True
     """Whether H is the same wherever Y is, so that every step comes nearer to one Y*."""
+    dtypes = frozenset({torch.float32, torch.float64})
+    """Of rows that steps are made of as they are; others are made wider first."""
 
     def __init__(
         self, penalty: Penalty, alpha: float, rows: Float[Tensor, "nodes 1"], *, proven: bool

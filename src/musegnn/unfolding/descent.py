@@ -189,7 +189,7 @@ class _Descent:
         self.learned = energy.learned()
         self.problem = energy.of(self.learned, sample, mu, seen, like=like, alpha=alpha)
         self.kernel = self.problem.fused()
-        if self.kernel is None or Z.dtype not in self.kernel.dtypes:
+        if Z.dtype not in (self.problem if self.kernel is None else self.kernel).dtypes:
             Z, mu, init = Z.to(exact), _to(mu, exact), _to(init, exact)
         self.Z, self.mu, self.init = Z, mu, init
         self.start = Z if init is None else init
@@ -218,7 +218,8 @@ class _Descent:
 
     def check(self, Y: SeedRows) -> None:
         """It is finite, and the energy has fallen."""
-        _check_finite(Y, self.problem, self.Z, self.start, self.steps)
+        exact = self.problem.rows.dtype
+        _check_finite(Y, self.problem, self.Z.to(exact), self.start.to(exact), self.steps)
         if self.energies is not None:
             _warn(self.energy, self.problem)
             _check_falling(self.energies, self.problem, self.Z, self.start)

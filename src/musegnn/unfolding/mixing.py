@@ -74,9 +74,29 @@ class Factors(NamedTuple):
         count = next(len(part) for part in self if part is not None)
         return [Factors(*(None if part is None else part[i] for part in self)) for i in range(count)]
 
-    def to(self, like: Tensor) -> "Factors":
-        """In the dtype of what they are multiplied with."""
-        return Factors(*(None if part is None else part.to(like.dtype) for part in self))
+    def to(self, dtype: torch.dtype) -> "Factors":
+        """As what they are multiplied with is kept."""
+        return Factors(*(None if part is None else part.to(dtype) for part in self))
+
+    @torch.no_grad()
+    def growth(self, dtype: torch.dtype) -> Float[Tensor, "*count"]:
+        """By how much |H|_2 may grow, at most, when each entry is rounded to nearest, times a weight or not.
+
+        An entry of H changes by u |H_ij| at most, so that |H|_2 grows by no more than u |H|_F; that of U V'
+        by (1 + u)^2 - 1 in place of u.
+        """
+        unit = torch.finfo(dtype).eps / 2
+        grown: Tensor
+        if self.H is not None:
+            grown = unit * self.H.double().norm(dim=(-2, -1))
+            return grown
+        assert self.h is not None
+        grown = unit * self.h.double().abs().amax(dim=-1)
+        if self.U is None or self.V is None:
+            return grown
+        sizes = [part.double().norm(dim=(-2, -1)) for part in (self.U, self.V)]
+        grown += (2 + unit) * unit * sizes[0] * sizes[1]
+        return grown
 
     def identity(self) -> Rows:
         """I, of which H is the product."""

@@ -72,8 +72,9 @@ class _Weighed(Function):
         X, B = X.detach().contiguous(), None if B is None else B.detach().contiguous()
         is_fused = X.device.type == "cuda" and has_triton()
         if not is_fused and not (X.device.type == "cpu" and X.dtype in (torch.float32, torch.float64)):
+            # Weights are in float32 or more, and so are the sums; what they come to is as X is.
             result: Tensor = weights.left * _Summed.apply(weights.right * X, A, At)
-            return result if weights.take is None or B is None else result + weights.take * B
+            return (result if weights.take is None or B is None else result + weights.take * B).to(X.dtype)
         left, right = weights.left[:, 0].contiguous(), weights.right[:, 0].contiguous()
         take = torch.zeros_like(left) if weights.take is None else weights.take
         take = torch.ones_like(left) if isinstance(take, int) else take.reshape(-1)
@@ -96,7 +97,7 @@ class _Weighed(Function):
         dX = weighed(At, A, Weights(weights.right, weights.left), G) if ctx.needs_input_grad[0] else None
         dB = None
         if ctx.needs_input_grad[1]:
-            dB = G if isinstance(weights.take, int) else weights.take * G
+            dB = G if isinstance(weights.take, int) else weights.take.to(G.dtype) * G
         return dX, dB, None, None, None
 
 

@@ -34,7 +34,7 @@ Channels = Float[Tensor, " channels"]
 
 
 class Mixed(NamedTuple):
-    """H_r, and at least |H_r|_2."""
+    """H_r in float32 or more, and at least |H_r|_2, also when it is rounded to what rows are kept in."""
 
     H: Factors
     norm: Float[Tensor, ""]
@@ -152,9 +152,13 @@ class TypedEnergy(AbstractEnergy):
         lambdas, norms, *parts = learned[:6]
         assert lambdas is not None
         assert norms is not None
-        lambdas, there = lambdas.to(like.device, like.dtype), ties(sample, self.num_relations)
+        exact = torch.promote_types(like.dtype, torch.float32)
+        lambdas, there = lambdas.to(like.device, exact), ties(sample, self.num_relations)
         ways = [way for tie in there for way in (tie, tie.back)[: self.ways]]
-        mixed = map(Mixed, Factors(*parts).to(like).each(), norms)
+        factors = Factors(*parts).to(exact)
+        if like.dtype != exact:
+            norms = norms + factors.growth(like.dtype)
+        mixed = map(Mixed, factors.each(), norms)
         terms = [self.term(*part, sample, like) for part in zip(ways, mixed, lambdas, strict=True)]
         return TypedProblem(self, terms, lambdas, mu, seen, like, 1.0 if alpha == "auto" else float(alpha))
 
@@ -164,6 +168,9 @@ class TypedProblem(AbstractProblem):
 
     Lambda = sum_r lambda_r Lambda_r;
     a_i = 1 / (1 + gamma_i + Lambda_i), so that 2 / a > H: the steps descend, whatever was learned.
+
+    Rows of plain steps may be in bfloat16, and H is rounded to it. Sums over neighbors, step sizes and all
+    that is one number for a row or a term stay in float32.
     """
 
     def __init__(
@@ -178,7 +185,8 @@ class TypedProblem(AbstractProblem):
     ) -> None:
         self.energy, self._terms, self._lambdas = energy, terms, lambdas
         self._mu = None if mu is None or energy.gamma == 0 else mu.to(like.device, like.dtype)
-        ones = torch.ones(len(like), 1, dtype=like.dtype, device=like.device)
+        exact = torch.promote_types(like.dtype, torch.float32)
+        ones = torch.ones(len(like), 1, dtype=exact, device=like.device)
         self._gamma = energy.gamma * (ones if seen is None else seen[:, None].to(ones))
         with torch.no_grad():
             self._size = 0 * ones
@@ -186,6 +194,9 @@ class TypedProblem(AbstractProblem):
                 self._size += weight.max() * term.size()
         rows = alpha / (1 + self._gamma + self._size)
         super().__init__(energy.penalty, alpha, rows, proven=alpha <= 1)
+        if self.is_proven and energy.acceleration == "none":
+            # An energy that is watched says little of rounded rows, and momentum adds up what was rounded.
+            self.dtypes = self.dtypes | {torch.bfloat16}
 
     def terms(self, Y: Rows, Z: Rows) -> dict[str, Scalar]:
         """fidelity, relations, consensus, penalty."""
@@ -199,7 +210,7 @@ class TypedProblem(AbstractProblem):
 
     def product(self, Y: Rows) -> Rows:
         """H Y = (1 + gamma) Y + sum_r lambda_r half the gradient of E_r."""
-        return self._add_terms((1 + self._gamma) * Y, Y)
+        return self._add_terms(((1 + self._gamma) * Y).to(Y.dtype), Y)
 
     def half_gradient(self, Y: Rows, Z: Rows) -> Rows:
         """H Y - b(Z), in a pass less than one by one."""
@@ -213,7 +224,13 @@ class TypedProblem(AbstractProblem):
 
     def target(self, Z: Rows) -> Rows:
         """Z + gamma mu."""
-        return Z if self._mu is None else Z + self._gamma * self._mu
+        return Z if self._mu is None else (Z + self._gamma * self._mu).to(Z.dtype)
+
+    def move(self, U: Rows, Z: Rows) -> Rows:
+        """A gradient step; rows in bfloat16 are never made wider."""
+        if U.dtype == self.rows.dtype:
+            return super().move(U, Z)
+        return self.half_gradient(U, Z).mul_(-self.rows).add_(U)
 
     @cached_property
     def tau(self) -> float:
@@ -255,8 +272,8 @@ class Predictive(TypedEnergy):
 class _Prediction(Term):
     def __init__(self, tie: Tie, H: Mixed, weight: Channels, average: Average, like: Tensor) -> None:
         self._tie, self._average, self._weight = tie, average, weight
-        self._H, self._norm = H
-        self._back = self._H.transposed().weighed(weight)
+        self._H, self._norm = H.H.to(like.dtype), H.norm
+        self._back = H.H.transposed().weighed(weight).to(like.dtype)
         left, right, self._has, self._load = kept(tie, average, like, self._weights)
         self._there, self._again = Weights(-left, right, self._has), Weights(-right, left, 1)
 
@@ -314,8 +331,8 @@ class _Agreement(Term):
         self, tie: Tie, H: Mixed, weight: Channels, sample: Sample, laplacian: Laplacian, like: Tensor
     ) -> None:
         self._tie, self._sample, self._weight = tie, sample, weight
-        self._H, self._norm = H
-        self._back = self._H.transposed().weighed(weight)
+        self._H, self._norm = H.H.to(like.dtype), H.norm
+        self._back = H.H.transposed().weighed(weight).to(like.dtype)
         make = self._normalized if laplacian == "normalized" else self._plain
         scale, self._out, self._into = kept(tie, laplacian, like, make)
         self._scales, self._own = Weights(scale, scale), Weights(-scale, scale, self._out)
@@ -328,7 +345,7 @@ class _Agreement(Term):
     def add_half_gradient(self, total: Rows, Y: Rows) -> Rows:
         own = weighed(*self._tie, self._own, Y, self._H.times(Y))
         others = self._H.times(weighed(*self._tie.back, self._scales, Y))
-        apart = torch.addcmul(others, self._into, Y, value=-1)
+        apart = others.addcmul_(self._into, Y, value=-1)
         return total.addcmul_(apart, self._weight, value=-1).add_(self._back.times(own))
 
     def size(self) -> Columns:

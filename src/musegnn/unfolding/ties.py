@@ -85,10 +85,14 @@ def along(tie: Tie, X: Rows) -> Rows:
 def kept(
     tie: Tie, name: object, like: Tensor, make: Callable[[Columns, Columns], tuple[Columns, ...]]
 ) -> tuple[Columns, ...]:
-    """What `make` makes of the degrees of a relation, once for each subgraph: every step asks for it."""
+    """What `make` makes of the degrees of a relation, once for each subgraph: every step asks for it.
+
+    In float32 or more: rows in bfloat16 are added up with such weights.
+    """
     made = _columns.setdefault(tie.A, {})
-    key = name, like.device, like.dtype
+    exact = torch.promote_types(like.dtype, torch.float32)
+    key = name, like.device, exact
     if key not in made:
         with torch.no_grad():
-            made[key] = tuple(part.to(like.dtype) for part in make(*tie.degrees(like.device)))
+            made[key] = tuple(part.to(exact) for part in make(*tie.degrees(like.device)))
     return made[key]

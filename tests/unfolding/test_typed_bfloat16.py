@@ -1,0 +1,173 @@
+"""Typed energies in bfloat16: near to float64 forward and back, with bounds that hold for the rounded H."""
+
+import numpy as np
+import pytest
+import torch
+
+from musegnn import Graph, Predictive, Relational, unfold
+from musegnn.unfolding.mixing import Mixings
+from musegnn.unfolding.staged import Staged
+from musegnn.unfolding.subgraph import as_sample
+
+DIM, NODES, RELATIONS = 24, 200, 2
+KINDS = {
+    "row": lambda **how: Predictive(DIM, RELATIONS, average="row", **how),
+    "symmetric": lambda **how: Predictive(DIM, RELATIONS, average="symmetric", **how),
+    "normalized": lambda **how: Relational(DIM, RELATIONS, laplacian="normalized", **how),
+    "combinatorial": lambda **how: Relational(DIM, RELATIONS, laplacian="combinatorial", **how),
+}
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="GPU"))]
+kinds = pytest.mark.parametrize("kind", KINDS)
+ranks = pytest.mark.parametrize("rank", [None, 0, 4])
+devices = pytest.mark.parametrize("device", DEVICES)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Two relations, and a hub of more neighbors than one program adds up."""
+    rng = np.random.default_rng(0)
+    edges = rng.integers(0, NODES, (2, 5 * NODES))
+    edges[0, :NODES] = 3
+    return Graph.from_edges(
+        edges[:, edges[0] != edges[1]],
+        num_nodes=NODES,
+        relation=rng.integers(0, RELATIONS, int((edges[0] != edges[1]).sum())),
+        relation_names=["r0", "r1"],
+    )
+
+
+def learned(kind, *, stages=1, seed=0, **how):
+    """As if it had been trained, in float32."""
+    made, parts = torch.Generator().manual_seed(seed), []
+    for number in range(stages):
+        torch.manual_seed(number)
+        energy = KINDS[kind](**how)
+        with torch.no_grad():
+            for part in energy.parameters():
+                part += 0.2 * torch.randn(part.shape, generator=made)
+        parts.append(energy)
+    return Staged(parts) if stages > 1 else parts[0]
+
+
+def rows(seed, count=1):
+    made = torch.Generator().manual_seed(seed)
+    drawn = [torch.randn(NODES, DIM, generator=made).bfloat16() for _ in range(count)]
+    return drawn if count > 1 else drawn[0]
+
+
+def apart(found, exact):
+    """|found - exact| / |exact|."""
+    return float((found.detach().double().cpu() - exact.detach().cpu()).norm() / exact.detach().norm())
+
+
+def passed(graph, energy, dtype, device, **given):
+    """Y, and the gradients of Z and all parameters."""
+    energy = energy.to(device, torch.float64) if dtype == torch.float64 else energy.to(device)
+    Z, G = rows(1).to(device, dtype).requires_grad_(), rows(2).to(device, dtype)
+    given = {name: part.to(device, dtype) for name, part in given.items()}
+    Y = unfold(Z, graph, energy, 6, **given)
+    parameters = list(energy.parameters())
+    return Y, torch.autograd.grad(Y, [Z, *parameters], G), parameters
+
+
+def compare(graph, kind, device, **how):
+    given = how.pop("given", {})
+    Y, found, parameters = passed(graph, learned(kind, **how), torch.bfloat16, device, **given)
+    exact, expected, _ = passed(graph, learned(kind, **how), torch.float64, device, **given)
+    assert Y.dtype == found[0].dtype == torch.bfloat16
+    assert [part.dtype for part in found[1:]] == [part.dtype for part in parameters]
+    assert apart(Y, exact) < 2e-2
+    assert apart(found[0], expected[0]) < 2.5e-2
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        assert torch.isfinite(one).all()
+        # Sums over all nodes, of either sign: what was rounded does not cancel, and few numbers are left.
+        assert apart(one, other) < (0.1 if other.shape[-1] == 1 else 7e-2)
+
+
+@devices
+@kinds
+@ranks
+@pytest.mark.parametrize("stages", [1, 3])
+def test_forward_and_back(graph, kind, rank, stages, device):
+    compare(graph, kind, device, rank=rank, stages=stages, prox="none")
+
+
+@devices
+@kinds
+@pytest.mark.parametrize("acceleration", ["momentum", "chebyshev"])
+def test_accelerated_steps_are_computed_in_float32(graph, kind, acceleration, device):
+    energy, Z = learned(kind, acceleration=acceleration, prox="none").to(device), rows(1).to(device)
+    assert torch.equal(unfold(Z, graph, energy, 6), unfold(Z.float(), graph, energy, 6).bfloat16())
+
+
+@devices
+@kinds
+@pytest.mark.parametrize("lambda_per", ["graph", "channel"])
+def test_means_and_shared_weights(graph, kind, lambda_per, device):
+    compare(graph, kind, device, lambda_per=lambda_per, gamma=0.5, prox="none", given={"mu": rows(3)})
+
+
+@devices
+@kinds
+@pytest.mark.parametrize("prox", ["relu", "l1", "group", "box"])
+def test_penalties(graph, kind, prox, device):
+    """A rounded entry may fall on the other side, where its derivative is another: Y alone is compared."""
+    Y, found, _ = passed(graph, learned(kind, prox=prox), torch.bfloat16, device)
+    exact, _, _ = passed(graph, learned(kind, prox=prox), torch.float64, device)
+    assert apart(Y, exact) < 2e-2
+    assert all(torch.isfinite(part).all() for part in found)
+
+
+@devices
+@kinds
+@ranks
+def test_rows_stay_in_bfloat16_and_step_sizes_do_not(graph, kind, rank, device):
+    energy, Z = learned(kind, rank=rank, gamma=0.5).to(device), rows(1).to(device)
+    problem = energy.on(as_sample(graph, NODES), Z, None, like=Z)
+    assert problem.rows.dtype == problem.majorizer().dtype == torch.float32
+    for part in (problem.half_gradient(Z, Z), problem.product(Z), problem.target(Z), problem.move(Z, Z)):
+        assert part.dtype == torch.bfloat16
+    # H may have grown by rounding, and steps are the smaller for it.
+    wide = energy.on(as_sample(graph, NODES), Z.float(), None, like=Z.float())
+    assert (problem.rows < wide.rows).any()
+    assert (problem.rows <= wide.rows).all()
+
+
+@kinds
+def test_the_error_bound_counts_what_was_rounded(graph, kind):
+    """It is that of the energy as it was learned, not of the rounded one."""
+    energy, Z = learned(kind, prox="relu"), rows(1)
+    traced = unfold(Z, graph, energy, 6, trace=True)
+    nearest = unfold(Z.double(), graph, learned(kind, prox="relu").double(), 400, trace=True)
+    distance = float((traced.Y.double() - nearest.Y).detach().norm())
+    assert distance <= traced.error_bound + nearest.error_bound
+    assert (traced.energies[2:].diff() < 0.01 * traced.energies[1]).all()
+
+
+@kinds
+def test_what_is_watched_is_computed_in_float32(graph, kind):
+    energy, Z = learned(kind), rows(1)
+    with pytest.warns(UserWarning, match="alpha"):
+        found = unfold(Z, graph, energy, 2, 1.05)
+    with pytest.warns(UserWarning, match="alpha"):
+        wide = unfold(Z.float(), graph, energy, 2, 1.05)
+    assert torch.equal(found, wide.bfloat16())
+
+
+@pytest.mark.parametrize("dim", [1, 5, 64])
+@pytest.mark.parametrize("rank", [None, 0, 4])
+def test_the_norm_of_a_rounded_matrix_is_below_its_bound(dim, rank):
+    made = torch.Generator().manual_seed(dim)
+    mixings = Mixings(8, dim, rank, 2.0)
+    weight = torch.rand(dim, generator=made) + 0.5
+    with torch.no_grad():
+        for part in mixings.parameters():
+            part.copy_(torch.randn(part.shape, generator=made))
+        factors, norms = mixings()
+        bounds = norms + factors.growth(torch.bfloat16)
+        for one, bound in zip(factors.each(), bounds, strict=True):
+            back = one.transposed().weighed(weight).to(torch.bfloat16).to(torch.float64)
+            back = back.times(back.identity()) / weight.double()[:, None]
+            H = one.to(torch.bfloat16).to(torch.float64)
+            for matrix in (H.times(H.identity()), back):
+                assert torch.linalg.matrix_norm(matrix, 2) <= bound
