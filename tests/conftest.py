@@ -6,6 +6,7 @@ Without a GPU, its kernels are interpreted: Triton looks at this when it is impo
 
 import os
 from glob import glob
+from importlib.util import find_spec
 
 from hypothesis import settings
 
@@ -19,3 +20,9 @@ EXAMPLES = 100 if "MUSEGNN_PROOF" in os.environ else 12
 settings.register_profile("free", deadline=None, max_examples=EXAMPLES)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=EXAMPLES)
 settings.load_profile("ci" if os.environ.get("CI") else "free")
+
+
+def pytest_configure(config):
+    """A machine with a GPU may have nothing to draw a page with; the run says so, and is not about it."""
+    if find_spec("plotly") is None:
+        config.addinivalue_line("filterwarnings", "ignore:.* has no report.html:UserWarning")
