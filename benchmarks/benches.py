@@ -3,11 +3,15 @@
     muse bench accuracy --data cora --root RAW --seeds 3 --json > accuracy.json
     python benchmarks/benches.py accuracy.json [...]
 
-A figure is a mean over seeds; rows without one (out of memory, not run) are in the bench's own table only.
+A figure is a mean over seeds; rows without one (out of memory, not run) and what is drawn epoch by epoch are
+in the bench's own table only. What the command has set or tuned is part of a figure's name.
 """
 
 import argparse
+import itertools
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,10 @@ from record import record
 
 def figures(body: dict[str, Any]) -> list[dict[str, object]]:
     """The lines of a bench that have a figure."""
-    found = []
+    found, words = [], shlex.split(body["command"])
+    asked = [f", {what} {value}" for what, value in itertools.pairwise(words) if what in ("--tune", "--set")]
     for line in body["lines"]:
-        if line["mean"] is None:
+        if line["mean"] is None or re.search(r", epoch \d+$|^E\(Y\^\d+\)$", line["measure"]):
             continue
         measure, _, unit = line["measure"].rpartition(", ")
         seeds = (
@@ -28,7 +33,7 @@ def figures(body: dict[str, Any]) -> list[dict[str, object]]:
         found.append(
             {
                 "name": f"{line['row']}: {measure or line['measure']}",
-                "data": f"{line['data']}, muse bench {body['name']}",
+                "data": f"{line['data']}, muse bench {body['name']}" + "".join(asked),
                 "value": float(f"{line['mean']:.4g}"),
                 "unit": f"{unit} ({seeds}{note})".strip() if measure else f"({seeds}{note})",
             }
