@@ -24,6 +24,7 @@ dZ. `--out` is written after each figure; `--from` takes the figures of such a f
 import argparse
 import itertools
 import json
+import shlex
 import statistics
 import time
 import warnings
@@ -101,7 +102,8 @@ def command_of(parser: argparse.ArgumentParser, options: argparse.Namespace, *na
     words = [f"python benchmarks/{Path(parser.prog).name}"]
     for name in names:
         if (value := getattr(options, name)) != parser.get_default(name):
-            words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+            values = value if isinstance(value, list) else [value]
+            words += [f"--{name.replace('_', '-')}", *(shlex.quote(str(part)) for part in values)]
     return " ".join(words)
 
 
