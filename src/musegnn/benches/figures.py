@@ -47,9 +47,12 @@ def draw(panels: list[Panel], path: Path) -> None:
     with package.rc_context(style):
         page = Figure(figsize=(max(5.0, 3.6 * columns), height * rows), layout="constrained")
         grid = page.subplots(rows, columns, squeeze=False).ravel()
-        for axes, panel in zip(grid, panels, strict=False):
+        for axes, panel, following in zip(grid, panels, [*panels[1:], None], strict=False):
             _dots(axes, panel) if panel.dots else _lines(axes, panel)
             axes.set_title(panel.title, fontsize=9)
+            if panel.lines and (following is None or list(following.lines) != list(panel.lines)):
+                # Beside the lines, once for panels that share it: within, it would lie on some of them.
+                axes.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
         fresh = path.with_name(path.name + ".partial")
@@ -77,10 +80,10 @@ def _lines(axes: Any, panel: Panel) -> None:
         style["marker"] = "o" if len(points) < 20 else None
         axes.errorbar(places, means, spreads if any(spreads) else None, markersize=3, **style)
     axes.set(xlabel=panel.x, ylabel=panel.y)
+    if all(float(point[0]).is_integer() for points in panel.lines.values() for point in points):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     if panel.is_log:
         axes.set(xscale="log", yscale="log")
         ticks = sorted({point[0] for points in panel.lines.values() for point in points})
         axes.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
         axes.xaxis.minorticks_off()
-    if panel.lines:
-        axes.legend(frameon=False, fontsize=7)
