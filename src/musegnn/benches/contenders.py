@@ -32,7 +32,7 @@ _CLASSIC: Space = {**_TRAINING, "layers": [2, 3]}
 _TUNED: Space = {**_TRAINING, "layers": [2, 3, 4]}
 _ENERGY: Space = {
     **_TRAINING,
-    **{"lambda_": [0.5, 1.0, 2.0, 4.0, 9.0], "steps": [2, 4, 8, 16], "prox": ["none", "relu"]},
+    **{"lambda_": [0.5, 1.0, 2.0, 4.0, 9.0, 20.0], "steps": [2, 4, 8, 16], "prox": ["none", "relu"]},
     **{"layers": [1, 2, 3], "output_layers": [1, 2, 3], "embedding_dropout": [0.0, 0.3, 0.6]},
 }
 _TYPED: Settings = {

@@ -11,7 +11,7 @@ from musegnn.recipes import catalog
 from musegnn.store import kind_of
 from musegnn.training.config import Config
 
-_OWN: dict[str, Any] = {"hidden": 256, "lambda_": 2.0, "dropout": 0.3, "skip": True, "schedule": "cosine"}
+_OWN: dict[str, Any] = {"hidden": 256, "lambda_": 9.0, "dropout": 0.3, "skip": True, "schedule": "cosine"}
 """For a graph that has no recipe."""
 
 
