@@ -93,11 +93,14 @@ def assert_started_twice(out, errors):
 def pid_of(launcher, rank):
     """The process of a rank."""
     children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
-    for child in children.read_text().split() if children.exists() else ():
-        # One may be gone meanwhile.
-        with suppress(FileNotFoundError, ProcessLookupError):
-            if f"\0RANK={rank}\0".encode() in Path(f"/proc/{child}/environ").read_bytes():
-                return int(child)
+    for _ in range(20):
+        for child in children.read_text().split() if children.exists() else ():
+            # One may be gone meanwhile.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if f"\0RANK={rank}\0".encode() in Path(f"/proc/{child}/environ").read_bytes():
+                    return int(child)
+        # One that has just been started does not show its environment yet.
+        time.sleep(0.05)
     raise AssertionError(f"there is no rank {rank}, or no longer")
 
 

@@ -13,6 +13,7 @@ from launched import (
     assert_same_run,
     assert_started_twice,
     end,
+    ending,
     kill_in_training,
     pid_of,
     sentences,
@@ -44,9 +45,9 @@ def test_two_ranks_train_what_one_process_trains(place):
 
 
 def test_a_killed_rank_is_started_anew_and_reaches_the_undisturbed_weights(place):
-    process = torchrun(place, *training(place, "restarted"), restarts=1)
-    kill_in_training(process, place / "restarted", 1)
-    code, out, errors = end(process, PATIENCE)
+    with ending(torchrun(place, *training(place, "restarted"), restarts=1)) as process:
+        kill_in_training(process, place / "restarted", 1)
+        code, out, errors = end(process, PATIENCE)
     assert code == 0, errors
     assert_started_twice(out, errors)
     assert all("Rank 1 of 2 does not answer" in sentence for sentence in sentences(errors))
@@ -58,10 +59,10 @@ def test_a_killed_rank_is_started_anew_and_reaches_the_undisturbed_weights(place
 def test_without_restarts_a_kill_ends_the_job_with_a_sentence(place, victim):
     """Then the run goes on, under the launcher."""
     run = f"killed-{victim}"
-    process = torchrun(place, *training(place, run))
-    kill_in_training(process, place / run, victim)
-    killed = time.monotonic()
-    code, _, errors = end(process, 40)
+    with ending(torchrun(place, *training(place, run))) as process:
+        kill_in_training(process, place / run, victim)
+        killed = time.monotonic()
+        code, _, errors = end(process, 40)
     assert code != 0
     assert time.monotonic() - killed < 30
     assert len(sentences(errors)) == 1
@@ -120,9 +121,9 @@ def test_a_run_without_a_name_goes_on_in_its_own_folder(place):
     given = "train", place / "graph", *SETTINGS, "--stores", place / "stores", "--checkpoint-seconds", 0.2
     (place / "runs/graph").mkdir(parents=True)
     (place / "runs/graph/result.json").touch()
-    process = torchrun(place, *given, restarts=1)
-    kill_in_training(process, place / "runs/graph-2", 0)
-    code, out, errors = end(process, PATIENCE)
+    with ending(torchrun(place, *given, restarts=1)) as process:
+        kill_in_training(process, place / "runs/graph-2", 0)
+        code, out, errors = end(process, PATIENCE)
     assert code == 0, errors
     assert_started_twice(out, errors)
     assert {path.name for path in (place / "runs").iterdir()} == {"graph", "graph-2"}

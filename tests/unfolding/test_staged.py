@@ -10,7 +10,7 @@ from test_relational import DIM, graph, learned, rows
 import musegnn
 from musegnn import Energy, unfold
 from musegnn.errors import InputError
-from musegnn.training.building import build_model, describe_model
+from musegnn.training.building import build_model, check_energy, describe_model
 from musegnn.training.config import Config
 from musegnn.unfolding.descent import unfold_seeds
 from musegnn.unfolding.relational import Predictive, Relational
@@ -135,13 +135,18 @@ def test_what_is_held_for_shares_is_held_in_every_stage():
     [
         ({"kind": "predictive", "stages": 3, "steps": 2}, "stages must be at most steps, .* got stages=3"),
         ({"kind": "relational", "rank": 9, "hidden": 8}, "rank must be at most hidden, .* got rank=9"),
-        ({"kind": "predictive", "steps": 0}, "kind='predictive' learns nothing without steps; got steps=0"),
-        ({"kind": "robust", "steps": 0}, "kind='robust' learns nothing without steps; got steps=0"),
+        ({"kind": "predictive", "steps": 0}, "kind='predictive' has no effect without steps; got steps=0"),
+        ({"acceleration": "chebyshev"}, "needs prox='none'; got prox='relu'. Take 'momentum'."),
+        (
+            {"acceleration": "momentum", "alpha": 5.0},
+            "has its own step sizes; got alpha=5.0. Leave alpha out.",
+        ),
+        ({"kind": "robust", "steps": 0}, "kind='robust' has no effect without steps; got steps=0"),
     ],
 )
 def test_settings_that_make_no_model_are_refused(settings, words):
     with pytest.raises(InputError, match=words):
-        build_model(Config().with_settings(settings), 5, 3)
+        check_energy(Config().with_settings(settings))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +159,14 @@ def test_settings_that_make_no_model_are_refused(settings, words):
     ],
 )
 def test_what_nobody_heeds_is_not_refused(settings):
-    build_model(Config().with_settings(settings), 5, 3, musegnn.datasets.load("debian"))
+    config = Config().with_settings(settings)
+    check_energy(config)
+    build_model(config, 5, 3, musegnn.datasets.load("debian"))
+
+
+def test_what_a_user_has_made_is_described_as_it_is():
+    model = musegnn.MuseGNN(4, 2, 3, Predictive(3, rank=4), 0)
+    assert describe_model(model, Config())[0].energy.rank == 4
 
 
 def test_unlike_stages_are_not_taken_for_alike():

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from musegnn import Graph, Predictive, Relational, unfold
-from musegnn.unfolding.mixing import Mixings
+from musegnn.unfolding.mixing import Factors, Mixings
 from musegnn.unfolding.staged import Staged
 from musegnn.unfolding.subgraph import as_sample
 
-DIM, NODES, RELATIONS = 24, 200, 2
+DIM, NODES, RELATIONS = 24, 600, 2
 KINDS = {
     "row": lambda **how: Predictive(DIM, RELATIONS, average="row", **how),
     "symmetric": lambda **how: Predictive(DIM, RELATIONS, average="symmetric", **how),
@@ -24,16 +24,14 @@ devices = pytest.mark.parametrize("device", DEVICES)
 
 @pytest.fixture(scope="module")
 def graph():
-    """Two relations, and a hub of more neighbors than one program adds up."""
+    """Two relations, and in each a hub of more neighbors than one program adds up: 128."""
     rng = np.random.default_rng(0)
     edges = rng.integers(0, NODES, (2, 5 * NODES))
-    edges[0, :NODES] = 3
-    return Graph.from_edges(
-        edges[:, edges[0] != edges[1]],
-        num_nodes=NODES,
-        relation=rng.integers(0, RELATIONS, int((edges[0] != edges[1]).sum())),
-        relation_names=["r0", "r1"],
-    )
+    edges[0, :NODES], edges[1, :NODES] = 3, np.arange(NODES)
+    edges = edges[:, edges[0] != edges[1]]
+    relation = rng.integers(0, RELATIONS, edges.shape[1])
+    assert np.bincount(relation[edges[0] == 3]).min() > 200
+    return Graph.from_edges(edges, num_nodes=NODES, relation=relation, relation_names=["r0", "r1"])
 
 
 def learned(kind, *, stages=1, seed=0, **how):
@@ -70,18 +68,20 @@ def passed(graph, energy, dtype, device, **given):
     return Y, torch.autograd.grad(Y, [Z, *parameters], G), parameters
 
 
-def compare(graph, kind, device, **how):
+def compare(graph, kind, device, slack=1, **how):
     given = how.pop("given", {})
     Y, found, parameters = passed(graph, learned(kind, **how), torch.bfloat16, device, **given)
     exact, expected, _ = passed(graph, learned(kind, **how), torch.float64, device, **given)
     assert Y.dtype == found[0].dtype == torch.bfloat16
     assert [part.dtype for part in found[1:]] == [part.dtype for part in parameters]
-    assert apart(Y, exact) < 2e-2
-    assert apart(found[0], expected[0]) < 2.5e-2
+    assert apart(Y, exact) < slack * 6e-3
+    assert apart(found[0], expected[0]) < slack * 1.5e-2
     for one, other in zip(found[1:], expected[1:], strict=True):
-        assert torch.isfinite(one).all()
-        # Sums over all nodes, of either sign: what was rounded does not cancel, and few numbers are left.
-        assert apart(one, other) < (0.1 if other.shape[-1] == 1 else 7e-2)
+        if other.shape[-1] > 1:
+            assert apart(one, other) < slack * 3e-2
+    # A lambda's is a sum over all nodes, of either sign: that of one may be small beside what was rounded.
+    few = [[one.flatten() for one in of if one.shape[-1] == 1] for of in (found, expected)]
+    assert not few[0] or apart(*map(torch.cat, few)) < 0.1
 
 
 @devices
@@ -95,9 +95,9 @@ def test_forward_and_back(graph, kind, rank, stages, device):
 @devices
 @kinds
 @pytest.mark.parametrize("acceleration", ["momentum", "chebyshev"])
-def test_accelerated_steps_are_computed_in_float32(graph, kind, acceleration, device):
-    energy, Z = learned(kind, acceleration=acceleration, prox="none").to(device), rows(1).to(device)
-    assert torch.equal(unfold(Z, graph, energy, 6), unfold(Z.float(), graph, energy, 6).bfloat16())
+def test_accelerated(graph, kind, acceleration, device):
+    """Momentum adds up what was rounded."""
+    compare(graph, kind, device, slack=4, acceleration=acceleration, prox="none")
 
 
 @devices
@@ -114,7 +114,7 @@ def test_penalties(graph, kind, prox, device):
     """A rounded entry may fall on the other side, where its derivative is another: Y alone is compared."""
     Y, found, _ = passed(graph, learned(kind, prox=prox), torch.bfloat16, device)
     exact, _, _ = passed(graph, learned(kind, prox=prox), torch.float64, device)
-    assert apart(Y, exact) < 2e-2
+    assert apart(Y, exact) < 1e-2
     assert all(torch.isfinite(part).all() for part in found)
 
 
@@ -137,14 +137,15 @@ def test_rows_stay_in_bfloat16_and_step_sizes_do_not(graph, kind, rank, device):
 def test_the_error_bound_counts_what_was_rounded(graph, kind):
     """It is that of the energy as it was learned, not of the rounded one."""
     energy, Z = learned(kind, prox="relu"), rows(1)
-    traced = unfold(Z, graph, energy, 6, trace=True)
+    # Far enough for what was rounded to count.
+    traced = unfold(Z, graph, energy, 60, trace=True)
     exact = learned(kind, prox="relu").double()
     with torch.no_grad():
         near = unfold(Z.double(), graph, exact, 400)
         nearest = unfold(Z.double(), graph, exact, 1, init=near, trace=True)
     distance = float((traced.Y.double() - nearest.Y).detach().norm())
     assert distance <= traced.error_bound + nearest.error_bound
-    assert (traced.energies[2:].diff() < 0.01 * traced.energies[1]).all()
+    assert (traced.energies[2:].diff() < 1e-3 * traced.energies[1]).all()
 
 
 @kinds
@@ -167,10 +168,32 @@ def test_the_norm_of_a_rounded_matrix_is_below_its_bound(dim, rank):
         for part in mixings.parameters():
             part.copy_(torch.randn(part.shape, generator=made))
         factors, norms = mixings()
-        bounds = norms + factors.growth(torch.bfloat16)
+        bounds = norms + factors.growth(torch.bfloat16, weight.expand(8, -1))
         for one, bound in zip(factors.each(), bounds, strict=True):
             back = one.transposed().weighed(weight).to(torch.bfloat16).to(torch.float64)
             back = back.times(back.identity()) / weight.double()[:, None]
             H = one.to(torch.bfloat16).to(torch.float64)
             for matrix in (H.times(H.identity()), back):
                 assert torch.linalg.matrix_norm(matrix, 2) <= bound
+
+
+def test_what_rounding_adds_is_counted():
+    """All entries round up, and |U V'|_2 = |U|_2 |V|_2: nothing else makes the bound larger."""
+    up = 1 + 2**-8 + 2**-12
+    ones = torch.full((1, 16, 1), up)
+    factors = Factors(None, torch.full((1, 16), 1e-6), ones, ones)
+    norms = torch.linalg.matrix_norm(factors.to(torch.float64).dense(), 2)
+    rounded = torch.linalg.matrix_norm(factors.to(torch.bfloat16).to(torch.float64).dense(), 2)
+    bound = norms + factors.growth(torch.bfloat16, torch.ones(1, 1))
+    assert norms * 1.005 < rounded <= bound * (1 + 1e-12) < norms * 1.01
+
+
+@kinds
+@pytest.mark.parametrize("dtypes", [(torch.bfloat16, torch.float32), (torch.float32, torch.float64)])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_start_may_be_of_another_dtype(graph, kind, dtypes, swapped):
+    """It is taken as Z is."""
+    (of_rows, of_start), energy = dtypes[::-1] if swapped else dtypes, learned(kind)
+    Z, start = rows(1).to(of_rows), rows(2).to(of_start)
+    found = unfold(Z, graph, energy, 2, init=start)
+    assert torch.equal(found, unfold(Z, graph, energy, 2, init=start.to(of_rows)))

@@ -18,7 +18,7 @@ from musegnn.sampling import SampleStore, sample
 from musegnn.sampling.base import describe
 from musegnn.sampling.draws import split_nodes
 from musegnn.store import kind_of
-from musegnn.training.building import build_model
+from musegnn.training.building import build_model, check_energy
 from musegnn.training.config import Config
 from musegnn.training.losses import check_learnable
 
@@ -59,6 +59,7 @@ def prepare(
     sizes = graph.features.shape[1], graph.num_classes
     relations = graph.num_relations if config.energy.kind in ("relational", "predictive") else 0
     types = len(graph.node_type_names or ())
+    check_energy(config)
     model = build_model(config, *sizes, graph, num_relations=relations, num_types=types)
     model = model.to(torch.device(device))
     store = _samples(

@@ -40,7 +40,6 @@ def build_model(
         if config.is_baseline:
             assert graph is not None
             return make(config.baseline.architecture, graph, out_dim, _shape(config))
-        _check_energy(config.energy, config.model)
         energy = build_energy(config.energy, config.model.hidden, num_relations)
         settings = asdict(config.model)
         settings["label_inputs"] = out_dim if config.model.label_inputs else 0
@@ -48,13 +47,25 @@ def build_model(
         return MuseGNN(in_dim, out_dim, energy=energy, **settings)
 
 
-def _check_energy(energy: EnergyConfig, model: ModelConfig) -> None:
+def check_energy(config: Config) -> None:
     """What settings ask of each other; of those that a peer or another energy does not heed, nothing."""
+    energy, model = config.energy, config.model
+    if config.is_baseline:
+        return
+    if energy.acceleration != "none" and model.alpha != "auto":
+        raise InputError(
+            f"acceleration='{energy.acceleration}' has its own step sizes; got alpha={model.alpha}. "
+            "Leave alpha out."
+        )
+    if energy.acceleration == "chebyshev" and energy.prox != "none":
+        raise InputError(
+            f"acceleration='chebyshev' needs prox='none'; got prox='{energy.prox}'. Take 'momentum'."
+        )
     if energy.kind == "smoothness":
         return
     if not model.steps:
         raise InputError(
-            f"kind='{energy.kind}' learns nothing without steps; got steps=0. Take 1 or more, or "
+            f"kind='{energy.kind}' has no effect without steps; got steps=0. Take 1 or more, or "
             "kind='smoothness', which is an MLP then."
         )
     if energy.kind == "robust":
@@ -79,7 +90,9 @@ def build_energy(config: EnergyConfig, dim: int, num_relations: int) -> Abstract
         return Energy(lambda_, gamma, config.laplacian, prox, **how)
     if config.kind == "robust":
         if config.acceleration != "none":
-            raise InputError(f"kind='robust' takes plain steps; got acceleration={config.acceleration!r}.")
+            raise InputError(
+                f"kind='robust' takes plain steps; got acceleration='{config.acceleration}'. Take 'none'."
+            )
         form: dict[str, Any] = {"rho": config.robust_rho, "scale": config.robust_scale}
         return Robust(lambda_, gamma, config.laplacian, prox, **form)
     rank = None if config.rank == "full" else config.rank

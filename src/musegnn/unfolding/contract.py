@@ -148,6 +148,10 @@ class AbstractEnergy(nn.Module, ABC):
     num_relations: int = 0
     """Of the graph, that samples must tell of each entry (`Sample.relation`); 0: it need not be told."""
 
+    def __repr__(self) -> str:
+        """Its settings, on one line: what it is made of is not told."""
+        return f"{type(self).__name__}({self.extra_repr()})"
+
     @abstractmethod
     def on(
         self, sample: Sample, mu: Rows | None, seen: Seen | None, *, like: Tensor, alpha: Alpha = "auto"

@@ -191,6 +191,8 @@ class _Descent:
         self.kernel = self.problem.fused()
         if Z.dtype not in (self.problem if self.kernel is None else self.kernel).dtypes:
             Z, mu, init = Z.to(exact), _to(mu, exact), _to(init, exact)
+        elif self.kernel is None:
+            mu, init = _to(mu, Z.dtype), _to(init, Z.dtype)
         self.Z, self.mu, self.init = Z, mu, init
         self.start = Z if init is None else init
         self.energies: list[float] | None = [] if watch and not self.problem.is_proven else None

@@ -78,25 +78,24 @@ class Factors(NamedTuple):
         """As what they are multiplied with is kept."""
         return Factors(*(None if part is None else part.to(dtype) for part in self))
 
-    @torch.no_grad()
-    def growth(self, dtype: torch.dtype) -> Float[Tensor, "*count"]:
-        """By how much |H|_2 may grow, at most, when each entry is rounded to nearest, times a weight or not.
-
-        An entry of H changes by u |H_ij| at most, so that |H|_2 grows by no more than u |H|_F; that of U V'
-        by (1 + u)^2 - 1 in place of u.
-        """
-        unit = torch.finfo(dtype).eps / 2
-        grown: Tensor
+    def dense(self) -> Float[Tensor, "*count dim dim"]:
+        """H, whatever its parts."""
         if self.H is not None:
-            grown = unit * self.H.double().norm(dim=(-2, -1))
-            return grown
+            return self.H
         assert self.h is not None
-        grown = unit * self.h.double().abs().amax(dim=-1)
-        if self.U is None or self.V is None:
-            return grown
-        sizes = [part.double().norm(dim=(-2, -1)) for part in (self.U, self.V)]
-        grown += (2 + unit) * unit * sizes[0] * sizes[1]
-        return grown
+        H = torch.diag_embed(self.h)
+        return H if self.U is None or self.V is None else H + self.U @ self.V.mT
+
+    @torch.no_grad()
+    def growth(self, dtype: torch.dtype, weights: Float[Tensor, "count channels"]) -> Float[Tensor, " count"]:
+        """At least by how much each |H|_2 grows where H, and diag(weight) H' / weight, are rounded.
+
+        |H + E|_2 <= |H|_2 + |E|_2, with the E there are.
+        """
+        exact, weight = self.to(torch.float64).dense(), weights.double()[..., None]
+        there = self.to(dtype).to(torch.float64).dense() - exact
+        back = self.transposed().weighed(weights).to(dtype).to(torch.float64).dense() / weight - exact.mT
+        return torch.maximum(_norm(there), _norm(back))
 
     def identity(self) -> Rows:
         """I, of which H is the product."""
@@ -116,11 +115,11 @@ class Factors(NamedTuple):
 
     def transposed(self) -> "Factors":
         """H'."""
-        return Factors(None if self.H is None else self.H.T, self.h, self.V, self.U)
+        return Factors(None if self.H is None else self.H.mT, self.h, self.V, self.U)
 
-    def weighed(self, weight: Float[Tensor, " channels"]) -> "Factors":
+    def weighed(self, weight: Float[Tensor, "*count channels"]) -> "Factors":
         """diag(weight) H; one weight for all channels, or one for each."""
-        H, U = (None if part is None else weight[:, None] * part for part in (self.H, self.U))
+        H, U = (None if part is None else weight[..., None] * part for part in (self.H, self.U))
         return Factors(H, None if self.h is None else weight * self.h, U, self.V)
 
 

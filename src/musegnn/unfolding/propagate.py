@@ -97,7 +97,7 @@ class _Weighed(Function):
         dX = weighed(At, A, Weights(weights.right, weights.left), G) if ctx.needs_input_grad[0] else None
         dB = None
         if ctx.needs_input_grad[1]:
-            dB = G if isinstance(weights.take, int) else weights.take.to(G.dtype) * G
+            dB = G if isinstance(weights.take, int) else (weights.take * G).to(G.dtype)
         return dX, dB, None, None, None
 
 

@@ -111,6 +111,11 @@ class TypedEnergy(AbstractEnergy):
         self.lambda_per: LambdaPer = lambda_per
         self.raw_lambda = nn.Parameter(torch.full(shape[lambda_per], lambda_ + log(-expm1(-lambda_))))
 
+    def extra_repr(self) -> str:
+        """The settings."""
+        rank = "" if self.rank is None else f", rank={self.rank}"
+        return f"num_relations={self.num_relations}, lambda_={self.begins_at:g}, gamma={self.gamma:g}{rank}"
+
     def learned(self) -> list[Tensor | None]:
         """lambda, |H|_2, and H or its parts, of all relations; then what else is learned, as by a penalty."""
         factors, norms = self.mixings()
@@ -157,7 +162,7 @@ class TypedEnergy(AbstractEnergy):
         ways = [way for tie in there for way in (tie, tie.back)[: self.ways]]
         factors = Factors(*parts).to(exact)
         if like.dtype != exact:
-            norms = norms + factors.growth(like.dtype)
+            norms = norms + factors.growth(like.dtype, lambdas)
         mixed = map(Mixed, factors.each(), norms)
         terms = [self.term(*part, sample, like) for part in zip(ways, mixed, lambdas, strict=True)]
         return TypedProblem(self, terms, lambdas, mu, seen, like, 1.0 if alpha == "auto" else float(alpha))
@@ -169,8 +174,9 @@ class TypedProblem(AbstractProblem):
     Lambda = sum_r lambda_r Lambda_r;
     a_i = 1 / (1 + gamma_i + Lambda_i), so that 2 / a > H: the steps descend, whatever was learned.
 
-    Rows of plain steps may be in bfloat16, and H is rounded to it. Sums over neighbors, step sizes and all
-    that is one number for a row or a term stay in float32.
+    Rows may be in bfloat16, and so are H and lambda H', each rounded by itself: steps descend but for what
+    rounding adds to a row. Sums over neighbors, step sizes and all that is one number for a row or a term
+    stay in float32.
     """
 
     def __init__(
@@ -194,8 +200,8 @@ class TypedProblem(AbstractProblem):
                 self._size += weight.max() * term.size()
         rows = alpha / (1 + self._gamma + self._size)
         super().__init__(energy.penalty, alpha, rows, proven=alpha <= 1)
-        if self.is_proven and energy.acceleration == "none":
-            # An energy that is watched says little of rounded rows, and momentum adds up what was rounded.
+        if self.is_proven:
+            # Not what is watched: an energy of rounded rows says little.
             self.dtypes = self.dtypes | {torch.bfloat16}
 
     def terms(self, Y: Rows, Z: Rows) -> dict[str, Scalar]:
