@@ -21,7 +21,11 @@ from record import record
 def figures(body: dict[str, Any]) -> list[dict[str, object]]:
     """The lines of a bench that have a figure."""
     found, words = [], shlex.split(body["command"])
-    asked = [f", {what} {value}" for what, value in itertools.pairwise(words) if what in ("--tune", "--set")]
+    asked = [
+        f", {what} {value}"
+        for what, value in itertools.pairwise(words)
+        if what in ("--tune", "--set", "--seconds")
+    ]
     for line in body["lines"]:
         if line["mean"] is None or re.search(r", epoch \d+$|^E\(Y\^\d+\)$", line["measure"]):
             continue

@@ -220,6 +220,7 @@ def backward(case: Case, name: str, table: Table, repeats: int) -> None:
 def told(case: Case, table: Table, what: str, step_ms: float, parts_ms: float) -> None:
     print(f"  {what}: a step takes {step_ms:.3g} ms, its ingredients {parts_ms:.3g} ms", flush=True)
     table.add(f"step / its sums and products, {what}", case.label, step_ms / parts_ms, "ratio of times")
+    table.add(f"step, {what}", case.label, step_ms, "ms")
 
 
 # Memory.

@@ -8,7 +8,7 @@ from machine import unchecked as unchecked
 from musegnn import recipes
 from musegnn.benches import tuning
 from musegnn.benches.catalog import BENCHES
-from musegnn.benches.contenders import CONTENDERS, apply, check, pick
+from musegnn.benches.contenders import CONTENDERS, apply, check, pick, unheeded
 from musegnn.benches.data import parse
 from musegnn.errors import InputError
 from musegnn.training.config import Config
@@ -174,3 +174,14 @@ def test_classes_are_seen_by_who_says_so_only():
     peer, plain = CONTENDERS["SAGE tuned offline + labels"], CONTENDERS["SAGE tuned offline"]
     assert peer.settings == plain.settings | {"label_inputs": True}
     assert peer.space == plain.space
+
+
+def test_what_no_row_heeds_is_told_and_what_one_heeds_is_not():
+    settings = dict(CONTENDERS["MLP"].settings)
+    rows = pick(["musegnn", "mlp", "mariusgnn"]).values()
+    wanted = {"rank": 4, "heads": 2, "lambda_": 3.0, "layers": 2, "lr": 0.1, "fanouts": [3]}
+    found = unheeded(wanted, rows, recipes.load("debian"))
+    assert found == {"rank": "kind=smoothness", "heads": "architecture=MuseGNN"}
+    rows = pick(["musegnn relational", "gat full"]).values()
+    assert unheeded(wanted, rows, recipes.load("debian")) == {}
+    assert CONTENDERS["MLP"].settings == settings

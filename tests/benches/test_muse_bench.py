@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ import pytest
 import torch._dynamo as torch_dynamo  # noqa: F401
 
 from machine import one_thread as one_thread
+from musegnn import Graph
 from musegnn.benches import cells
 from musegnn.cli.main import main
 from musegnn.training.loop import Trainer
@@ -124,11 +126,21 @@ def test_alone_it_lists_benches_and_contenders(capsys):
         (["speed", "--data", "debian", "--seeds", "a"], "got 'a'"),
         (["gamma", "--data", "cora"], "cora is read from raw files: pass --root"),
         (["energy", "--data", "debian", "--set", "gamma=1"], "gamma is what the rows of energy are about"),
+        (["loss", "--data", "debian", "--set", "seed=1"], "The seeds of a bench are those of --seeds."),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert message in call(capsys, "bench", *arguments, "--device", "cpu", code=2)
+
+
+def test_a_store_is_not_written_to(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Graph.from_edges([[0], [1]]).save("g")
+    before = sorted(path.name for path in Path("g").iterdir())
+    said = call(capsys, "bench", "loss", "--data", "debian", "--out", "g", "--device", "cpu", code=2)
+    assert "--out g is a store (graph). Name a folder for the bench alone." in said
+    assert sorted(path.name for path in Path("g").iterdir()) == before
 
 
 def test_seeds_are_a_number_or_a_list():

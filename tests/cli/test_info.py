@@ -37,6 +37,13 @@ def test_a_store_is_described(tmp_path, capsys):
     assert "train 1, valid 1, test 2 (1 of them unlabeled)" in out
 
 
+def test_neighbors_that_differ_are_worth_a_word(tmp_path, capsys):
+    for labels, is_told in (([0, 1, 0, 1], True), ([0, 0, 0, 1], False)):
+        Graph.from_edges([[0, 1, 2], [1, 2, 3]], labels=labels).save(tmp_path / "g", overwrite=True)
+        assert main(["info", str(tmp_path / "g")]) == 0
+        assert ("most neighbors differ" in capsys.readouterr().out) == is_told
+
+
 def test_json_holds_the_figures(tmp_path, capsys):
     graph = small_graph()
     graph.save(tmp_path / "g")

@@ -11,11 +11,13 @@ import pytest
 import torch
 
 import musegnn
+from musegnn import Graph
 from musegnn.cli.main import main
 from musegnn.cli.recipes import _expected, recipes
 from musegnn.datasets import CATALOG
 from musegnn.errors import InputError
 from musegnn.recipes import catalog, find_for_dataset, load, names
+from musegnn.recipes.finding import find
 from musegnn.training.config import Config
 
 # Read off the paper: "Model Details", "Offline Samples", "Training Hyperparameters", the tables of accuracies
@@ -272,3 +274,16 @@ def test_the_page_about_recipes_names_all_and_runs():
     for name, (*_, accuracy, spread) in PUBLISHED.items():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
         assert f"{accuracy:.2f}" + (f" +- {spread:.2f}" if spread else "") in row
+
+
+@pytest.mark.parametrize(("num_train", "epochs"), [(1, 400), (1500, 200), (30_000, 20)])
+def test_a_graph_of_ones_own_is_trained_for_400_steps_at_least(num_train, epochs, tmp_path):
+    """Of samples of 1,000 seeds."""
+    split = np.full(30_001, 1, np.int8)
+    split[:num_train] = 0
+    labels = np.zeros(len(split), np.int64)
+    Graph.from_edges([[0], [1]], num_nodes=len(split), split=split, labels=labels).save(tmp_path / "g")
+    config, _ = find(str(tmp_path / "g"))
+    assert config.training.epochs == epochs
+    Graph.from_edges([[0], [1]]).save(tmp_path / "h")
+    assert find(str(tmp_path / "h"))[0].training.epochs == 20

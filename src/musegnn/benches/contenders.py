@@ -4,12 +4,15 @@ Graph, split, metric, width, optimizer, epochs and seeds are the recipe's for al
 """
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from musegnn.errors import InputError
+from musegnn.recipes.finding import STEPS
 from musegnn.sampling.catalog import SAMPLERS
 from musegnn.training.config import Config, settings_of_tables
+from musegnn.training.heeded import ignored
 
 Settings = dict[str, Any]
 Space = dict[str, list[Any]]
@@ -17,8 +20,6 @@ Space = dict[str, list[Any]]
 
 PART_NODES = 4000
 """Nodes of a part of Cluster, about."""
-STEPS = 400
-"""At least so many for who has few samples an epoch, down to one of the whole graph."""
 _HOPS = ("ShadowKHop", "NeighborSampling")
 """The samplers that have fanouts."""
 
@@ -282,8 +283,17 @@ def _plain(name: str) -> str:
 
 def check(settings: Settings, recipe: Config) -> None:
     """Refuse what is no setting of a run or of any sampler, before the first cell."""
+    if "seed" in settings:
+        raise InputError("The seeds of a bench are those of --seeds. Leave --set seed out.")
     of_samplers = {part.name for kind in SAMPLERS.values() for part in fields(kind)}  # type: ignore[arg-type]
     recipe.with_settings({name: value for name, value in settings.items() if name not in of_samplers})
+
+
+def unheeded(wanted: Settings, rows: Iterable[Contender], recipe: Config) -> dict[str, str]:
+    """What is wanted of all and heeded by none, with the reason of one of them."""
+    made = [apply(dict(row.settings), wanted, recipe, PART_NODES) for row in rows if row.settings is not None]
+    reasons = [ignored(config, wanted) for config in made]
+    return {name: reasons[0][name] for name in wanted if reasons and all(name in one for one in reasons)}
 
 
 def apply(settings: Settings, wanted: Settings, recipe: Config, num_nodes: int) -> Config:

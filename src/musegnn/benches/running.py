@@ -1,6 +1,7 @@
 """A bench from its first cell to its figure. Cells that are done are not run again."""
 
 import statistics
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -64,6 +65,11 @@ class Request:
             )
         for data in self.datas:
             contenders.check(self.settings, data.recipe)
+            for name, reason in contenders.unheeded(self.settings, self.rows.values(), data.recipe).items():
+                warnings.warn(
+                    f"--set {name} changes nothing: no row of {self.name} heeds it ({reason}). Leave it out.",
+                    stacklevel=2,
+                )
         figures.matplotlib()
 
 

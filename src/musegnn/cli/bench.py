@@ -17,6 +17,7 @@ from musegnn.cli.runs import pick_device
 from musegnn.cli.settings import parse
 from musegnn.errors import InputError
 from musegnn.recipes.catalog import nearest
+from musegnn.store import kind_of
 
 if TYPE_CHECKING:
     from musegnn.benches.running import Progress
@@ -65,6 +66,8 @@ def bench(
     words = {"data": data, "models": models, "seeds": seeds, "seconds": seconds, "tune": tune}
     folder = out or Path("bench") / name
     check_out(folder)
+    if kind := kind_of(folder):
+        raise InputError(f"--out {folder} is a store ({kind}). Name a folder for the bench alone.")
     places = {"out": folder, "root": root, "stores": stores or Path("stores")}
     given = {**_given(name, words), **places, "settings": parse(settings or [], "epochs=5")}
     given["command"] = _command(name, words, settings or [], root)

@@ -164,6 +164,8 @@ def _print_degrees(figures: Statistics) -> None:
 def _print_labels(graph: Graph, figures: Statistics) -> None:
     if figures.homophily is not None:
         show.line("homophily", f"{figures.homophily:.3f} of the edges join nodes of one class")
+        if figures.homophily < 0.5:
+            show.line("", "most neighbors differ: look at energy.kind=predictive, docs/energies.md")
     if figures.split_counts:
         parts = [part for part in figures.split_counts if not part.endswith("labeled")]
         text = (f"{part} {figures.split_counts[part]:,}" for part in parts)

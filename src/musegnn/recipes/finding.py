@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from musegnn.datasets import CATALOG
 from musegnn.errors import InputError
 from musegnn.graph import Graph
@@ -13,6 +15,8 @@ from musegnn.training.config import Config
 
 _OWN: dict[str, Any] = {"hidden": 256, "lambda_": 9.0, "dropout": 0.3, "skip": True, "schedule": "cosine"}
 """For a graph that has no recipe."""
+STEPS = 400
+"""At least so many for it, however few samples an epoch has."""
 
 
 def find(target: str) -> tuple[Config, Graph | None]:
@@ -37,7 +41,7 @@ def find(target: str) -> tuple[Config, Graph | None]:
         graph = Graph.open(path)
         source = str(graph.provenance.get("source", ""))
         found = catalog.find_for_dataset(source) if source else None
-        return found or Config(name=path.resolve().name).with_settings(_OWN), graph
+        return found or _own(path.resolve().name, graph), graph
     name = next((known for known in CATALOG if known.lower() == target.lower()), None)
     if name is not None:
         return catalog.find_for_dataset(name) or Config(name=name, dataset=name).with_settings(_OWN), None
@@ -49,3 +53,12 @@ def find(target: str) -> tuple[Config, Graph | None]:
     raise InputError(
         f"{target!r} is no recipe, no dataset and no folder here.{near} `muse recipes` lists the recipes."
     )
+
+
+def _own(name: str, graph: Graph) -> Config:
+    """With as many epochs as make `STEPS` steps, of a sample each."""
+    config = Config(name=name).with_settings(_OWN)
+    if graph.split is None:
+        return config
+    samples = -(-int(np.count_nonzero(graph.split == 0)) // config.sampling.batch_size)
+    return config.with_settings({"epochs": max(config.training.epochs, -(-STEPS // max(1, samples)))})
