@@ -1,6 +1,6 @@
 """Hypothesis draws the same examples every time in CI and is free on a developer's machine.
 
-`make proof` draws as many as Hypothesis likes to, `make test` a third of them.
+`make proof` draws as many as Hypothesis likes to, `make test` a tenth of them.
 Without a GPU, its kernels are interpreted: Triton looks at this when it is imported.
 """
 
@@ -15,7 +15,7 @@ os.environ.pop("COLUMNS", None)
 if not glob("/dev/nvidia[0-9]*"):
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-EXAMPLES = 100 if "MUSEGNN_PROOF" in os.environ else 12
+EXAMPLES = 100 if "MUSEGNN_PROOF" in os.environ else 10
 
 settings.register_profile("free", deadline=None, max_examples=EXAMPLES)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=EXAMPLES)
