@@ -163,7 +163,7 @@ def test_what_is_watched_is_computed_in_float32(graph, kind):
 def test_the_norm_of_a_rounded_matrix_is_below_its_bound(dim, rank):
     made = torch.Generator().manual_seed(dim)
     mixings = Mixings(8, dim, rank, 2.0)
-    weight = torch.rand(dim, generator=made) + 0.5
+    weight, eye = torch.rand(dim, generator=made) + 0.5, torch.eye(dim, dtype=torch.float64)
     with torch.no_grad():
         for part in mixings.parameters():
             part.copy_(torch.randn(part.shape, generator=made))
@@ -171,9 +171,9 @@ def test_the_norm_of_a_rounded_matrix_is_below_its_bound(dim, rank):
         bounds = norms + factors.growth(torch.bfloat16, weight.expand(8, -1))
         for one, bound in zip(factors.each(), bounds, strict=True):
             back = one.transposed().weighed(weight).to(torch.bfloat16).to(torch.float64)
-            back = back.times(back.identity()) / weight.double()[:, None]
+            back = back.times(eye) / weight.double()[:, None]
             H = one.to(torch.bfloat16).to(torch.float64)
-            for matrix in (H.times(H.identity()), back):
+            for matrix in (H.times(eye), back):
                 assert torch.linalg.matrix_norm(matrix, 2) <= bound
 
 

@@ -57,8 +57,8 @@ class Mixings(nn.Module):
     @torch.no_grad()
     def matrices(self) -> Float[Tensor, "count dim dim"]:
         """H."""
-        factors, _ = self()
-        return torch.stack([one.times(one.identity()) for one in factors.each()])
+        matrices: Tensor = self()[0].dense()
+        return matrices
 
 
 class Factors(NamedTuple):
@@ -96,12 +96,6 @@ class Factors(NamedTuple):
         there = self.to(dtype).to(torch.float64).dense() - exact
         back = self.transposed().weighed(weights).to(dtype).to(torch.float64).dense() / weight - exact.mT
         return torch.maximum(_norm(there), _norm(back))
-
-    def identity(self) -> Rows:
-        """I, of which H is the product."""
-        some = self.H if self.H is not None else self.h
-        assert some is not None
-        return torch.eye(len(some), dtype=some.dtype, device=some.device)
 
     def times(self, X: Rows) -> Rows:
         """X H."""
