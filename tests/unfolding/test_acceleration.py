@@ -1,5 +1,7 @@
 """Momentum and Chebyshev: what they are by definition, how far they come, and the way back through them."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -138,8 +140,9 @@ def test_gradients_are_those_of_a_tape_over_all_steps(acceleration, steps):
 
 def test_what_cannot_be_is_refused_in_one_line(unchecked):
     g, Z = graph(), rows(40)
-    with pytest.raises(InputError, match=r"needs prox='none', got .*Take 'momentum'"):
-        unfold(Z, g, Energy(prox="relu", acceleration="chebyshev"), 3)
+    for make in (Energy, partial(Predictive, 4)):
+        with pytest.raises(InputError, match="needs prox='none'; got prox='relu'. Take 'momentum'"):
+            make(prox="relu", acceleration="chebyshev")
     with pytest.raises(
         InputError, match="acceleration must be 'none', 'momentum' or 'chebyshev', got 'fast'"
     ):

@@ -136,7 +136,6 @@ def test_what_is_held_for_shares_is_held_in_every_stage():
         ({"kind": "predictive", "stages": 3, "steps": 2}, "stages must be at most steps, .* got stages=3"),
         ({"kind": "relational", "rank": 9, "hidden": 8}, "rank must be at most hidden, .* got rank=9"),
         ({"kind": "predictive", "steps": 0}, "kind='predictive' has no effect without steps; got steps=0"),
-        ({"acceleration": "chebyshev"}, "needs prox='none'; got prox='relu'. Take 'momentum'."),
         (
             {"acceleration": "momentum", "alpha": 5.0},
             "has its own step sizes; got alpha=5.0. Leave alpha out.",

@@ -57,10 +57,6 @@ def check_energy(config: Config) -> None:
             f"acceleration='{energy.acceleration}' has its own step sizes; got alpha={model.alpha}. "
             "Leave alpha out."
         )
-    if energy.acceleration == "chebyshev" and energy.prox != "none":
-        raise InputError(
-            f"acceleration='chebyshev' needs prox='none'; got prox='{energy.prox}'. Take 'momentum'."
-        )
     if energy.kind == "smoothness":
         return
     if not model.steps:

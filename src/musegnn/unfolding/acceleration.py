@@ -9,7 +9,7 @@ from math import sqrt
 
 from musegnn.errors import InputError
 from musegnn.unfolding.contract import AbstractProblem, Acceleration
-from musegnn.unfolding.penalty import EntrywisePenalty, Rows
+from musegnn.unfolding.penalty import EntrywisePenalty, Penalty, Rows, penalty_of
 
 
 class Pace:
@@ -60,10 +60,7 @@ class Chebyshev(Momentum):
 
     def __init__(self, problem: AbstractProblem) -> None:
         super().__init__(problem)
-        if not (isinstance(problem.penalty, EntrywisePenalty) and problem.penalty.clip.is_free):
-            raise InputError(
-                f"acceleration='chebyshev' needs prox='none', got {problem.penalty}. Take 'momentum'."
-            )
+        _check_free(problem.penalty)
 
     def step(self, k: int, Y: Rows, before: Rows, Z: Rows) -> Rows:
         """Along the gradient and along the last step."""
@@ -89,8 +86,16 @@ def pace_of(problem: AbstractProblem, acceleration: Acceleration) -> Pace:
     return PACES[acceleration](problem)
 
 
-def check_acceleration(acceleration: object) -> Acceleration:
-    """A name that is known."""
+def check_acceleration(acceleration: object, prox: str | Penalty) -> Acceleration:
+    """A name that is known, of steps that the penalty allows."""
     if acceleration not in PACES:
         raise InputError(f"acceleration must be 'none', 'momentum' or 'chebyshev', got {acceleration!r}.")
+    if acceleration == "chebyshev":
+        _check_free(prox)
     return acceleration  # type: ignore[return-value]
+
+
+def _check_free(prox: str | Penalty) -> None:
+    penalty = penalty_of(prox)
+    if not (isinstance(penalty, EntrywisePenalty) and penalty.clip.is_free):
+        raise InputError(f"acceleration='chebyshev' needs prox='none'; got prox={prox!r}. Take 'momentum'.")

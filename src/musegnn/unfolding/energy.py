@@ -68,7 +68,7 @@ class Energy(AbstractEnergy):
         self.laplacian: Laplacian = laplacian
         self.penalty = penalty_of(prox)
         self.precondition = precondition
-        self.acceleration = check_acceleration(acceleration)
+        self.acceleration = check_acceleration(acceleration, prox)
         if precondition == "authors" and acceleration != "none":
             raise InputError(
                 f"precondition='authors' has steps of its own; got acceleration={acceleration!r}."

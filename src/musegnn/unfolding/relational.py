@@ -100,7 +100,7 @@ class TypedEnergy(AbstractEnergy):
         self.begins_at, self.rank = float(lambda_), rank
         self.penalty = penalty_of(prox)
         self.limit = float(limit)
-        self.acceleration = check_acceleration(acceleration)
+        self.acceleration = check_acceleration(acceleration, prox)
         # Without relations an edge has no direction.
         self.ways = self.directions if num_relations else 1
         count = self.ways * max(1, num_relations)
