@@ -114,6 +114,12 @@ def test_names_are_found_with_hyphens_and_in_any_case():
         "MuseGNN",
         "Cluster-GCN",
     ]
+    with pytest.raises(InputError, match="'SGformr' is no contender. Did you mean SGFormer?"):
+        pick(["SGformr"])
+    with pytest.raises(
+        InputError, match="Did you mean GAT online, GAT offline, GAT GAS, GAT full, GAT tuned on"
+    ):
+        pick(["gat"])
     with pytest.raises(InputError, match="'GNC online' is no contender. Did you mean GCN online"):
         pick(["GNC online"])
 

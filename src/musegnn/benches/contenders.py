@@ -271,8 +271,10 @@ def pick(names: list[str]) -> dict[str, Contender]:
     known = {_plain(name): name for name in CONTENDERS}
     for name in names:
         if _plain(name) not in known:
-            near = difflib.get_close_matches(_plain(name), known, n=1, cutoff=0.5)
-            hint = f"Did you mean {known[near[0]]}?" if near else f"There are {', '.join(CONTENDERS)}."
+            near = [one for one in known if one.startswith(_plain(name) + " ")]
+            near = near or difflib.get_close_matches(_plain(name), known, n=1, cutoff=0.5)
+            named = ", ".join(known[one] for one in near)
+            hint = f"Did you mean {named}?" if near else f"There are {', '.join(CONTENDERS)}."
             raise InputError(f"{name!r} is no contender. {hint}")
     return {known[_plain(name)]: CONTENDERS[known[_plain(name)]] for name in names}
 
