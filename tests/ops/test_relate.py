@@ -1,7 +1,8 @@
-"""Relations of entries: reference and compiled kernel against each other and against sets of pairs."""
+"""Relations of entries: reference and compiled kernel against sets of pairs, and against SciPy's matrices."""
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,3 +51,33 @@ def test_the_entries_with_a_bit_are_kept_in_their_order(compiled, seed, num_node
         row = slice(indptr[i], indptr[i + 1])
         wanted = indices[row][(codes[row] >> bit) & 1 == 1]
         assert kept[bounds[i] : bounds[i + 1]].tolist() == wanted.tolist()
+
+
+@both
+@given(
+    seed=st.integers(0, 1000),
+    num_nodes=st.integers(0, 12),
+    num_matrices=st.integers(1, 5),
+    dtype=st.sampled_from([np.int32, np.int64]),
+)
+def test_matrices_come_to_stand_side_by_side(compiled, seed, num_nodes, num_matrices, dtype):
+    """Some of them are full, and some have no entries."""
+    rng = np.random.default_rng(seed)
+    shares = rng.choice([0, 0.3, 1], num_matrices)
+    blocks = [scipy.sparse.csr_array(rng.random((num_nodes, num_nodes)) < share) for share in shares]
+    below, beside = scipy.sparse.vstack(blocks, format="csr"), scipy.sparse.hstack(blocks, format="csr")
+    indptr, indices = below.indptr.astype(np.int64), below.indices.astype(dtype)
+    before = indptr.tobytes() + indices.tobytes()
+    bounds, columns = ops.side_by_side(indptr, indices, num_matrices, compiled=compiled)
+    assert (bounds.dtype, columns.dtype) == (np.int64, np.int64)
+    assert bounds.tolist() == beside.indptr.tolist()
+    assert columns.tolist() == beside.indices.tolist()
+    assert indptr.tobytes() + indices.tobytes() == before
+
+
+@both
+def test_entries_of_a_row_stay_in_their_order_side_by_side(compiled):
+    """Some of them twice."""
+    indptr, indices = np.array([0, 3, 4, 6, 8]), np.array([1, 0, 1, 0, 1, 0, 1, 1], dtype=np.int32)
+    bounds, columns = ops.side_by_side(indptr, indices, 2, compiled=compiled)
+    assert (bounds.tolist(), columns.tolist()) == ([0, 5, 8], [1, 0, 1, 3, 2, 0, 3, 3])

@@ -26,6 +26,7 @@ import musegnn.ops.reach.reference
 import musegnn.ops.relate.reference
 import musegnn.ops.reweigh.reference
 import musegnn.ops.sample_neighbors.reference
+import musegnn.ops.settle.reference
 import musegnn.ops.shuffle.reference
 import musegnn.ops.spectral_bounds.reference  # noqa: F401
 from musegnn.ops.descend.plan import Clip as Clip
@@ -204,6 +205,16 @@ def split_by_bit(
     return _op("relate", compiled).split_by_bit(*parts, bit)  # type: ignore[no-any-return]
 
 
+def side_by_side(
+    indptr: Int64[np.ndarray, " rows_plus_1"], indices: Indices, num_matrices: int, *, compiled: bool = True
+) -> tuple[Indptr, Int64[np.ndarray, " entries"]]:
+    """[B_0 B_1 ...] of matrices of n rows and columns each, that are given one below the other.
+
+    Column j of B_t becomes column t n + j; the entries of a row stay in the order of the matrices.
+    """
+    return _op("relate", compiled).side_by_side(_plain(indptr), _plain(indices), num_matrices)  # type: ignore[no-any-return]
+
+
 def spectral_bounds(
     indptr: Indptr, indices: Int32[np.ndarray, " entries"], *, compiled: bool = True
 ) -> Float64[np.ndarray, "4"]:
@@ -371,6 +382,53 @@ def reweigh_back(
     """
     graph, settings = (_plain(indptr), _plain(indices)), {"frozen": frozen, "threads": threads}
     _op("reweigh", compiled).reweigh_back(*graph, _plain(X), _plain(G), rho, scale, out, **settings)
+
+
+def spread(
+    indptr: Int64[np.ndarray, " rows_plus_1"],
+    indices: Indices,
+    weight: Float[np.ndarray, " entries"],
+    X: Float[np.ndarray, "columns dim"],
+    out: Float[np.ndarray, "rows dim"],
+    *,
+    threads: int = 1,
+    compiled: bool = True,
+) -> None:
+    """out = P X: row r is the sum over its entries e of weight_e X_(column of e); P need not be square."""
+    matrix = _plain(indptr), _plain(indices), _plain(weight)
+    _op("settle", compiled).spread(*matrix, _plain(X), out, threads=threads)
+
+
+def settle(
+    indptr: Indptr,
+    indices: Indices,
+    weight: Float[np.ndarray, " entries"],
+    M: Float[np.ndarray, "columns dim"],
+    R: Float[np.ndarray, "terms nodes dim"],
+    scale: Float[np.ndarray, "terms dim"],
+    keep: Float[np.ndarray, " nodes"],
+    take: Float[np.ndarray, " nodes"],
+    X: Rows,
+    B: Rows | None,
+    clip: Clip,
+    out: Rows,
+    *,
+    threads: int = 1,
+    compiled: bool = True,
+) -> None:
+    """One proximal step on a sum of terms, from what has been made of each.
+
+        total = sum_t scale_t R_t - P M
+        moved = keep X + take (B - total)
+        out   = argmin_Y |Y - moved|^2 / 2 + (take / 2) (weight |Y|_1, low <= Y <= high)
+
+    `scale` has a number for each channel of each term; B may be left out. A row is added up by one thread, in
+    the order of its entries: their number changes no bit.
+    """
+    matrix = _plain(indptr), _plain(indices), _plain(weight)
+    rows = [_plain(part) for part in (M, R, scale, keep, take, X)]
+    added = None if B is None else _plain(B)
+    _op("settle", compiled).settle(*matrix, *rows, added, clip, out, threads=threads)
 
 
 def is_cold() -> bool:

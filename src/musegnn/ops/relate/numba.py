@@ -1,4 +1,4 @@
-"""Codes of entries by binary search, since columns of a row ascend; entries with a bit, counted first."""
+"""Codes of entries by binary search, since columns of a row ascend; entries with a bit; matrices in a row."""
 
 from typing import no_type_check
 
@@ -28,6 +28,13 @@ def split_by_bit(
 ) -> tuple[Int64[np.ndarray, " nodes_plus_1"], Integer[np.ndarray, " kept"]]:
     """See `musegnn.ops.split_by_bit`."""
     return _split(indptr, indices, codes, codes.dtype.type(1 << bit))  # type: ignore[no-any-return]
+
+
+def side_by_side(
+    indptr: Int64[np.ndarray, " rows_plus_1"], indices: Integer[np.ndarray, " entries"], num_matrices: int
+) -> tuple[Int64[np.ndarray, " nodes_plus_1"], Int64[np.ndarray, " entries"]]:
+    """See `musegnn.ops.side_by_side`."""
+    return _side_by_side(indptr, indices, num_matrices)  # type: ignore[no-any-return]
 
 
 @kernel
@@ -65,3 +72,18 @@ def _split(indptr, indices, codes, bit):
             kept[at] = indices[e]
             at += 1
     return bounds, kept
+
+
+@kernel
+@no_type_check
+def _side_by_side(indptr, indices, num_matrices):
+    n = (len(indptr) - 1) // num_matrices
+    bounds, columns = np.zeros(n + 1, dtype=np.int64), np.empty(len(indices), dtype=np.int64)
+    at = 0
+    for i in range(n):
+        for first in range(0, num_matrices * n, n):
+            for e in range(indptr[first + i], indptr[first + i + 1]):
+                columns[at] = first + indices[e]
+                at += 1
+        bounds[i + 1] = at
+    return bounds, columns

@@ -33,3 +33,17 @@ def split_by_bit(
         kept += [indices[e] for e in range(begin, end) if int(codes[e]) >> bit & 1]
         bounds.append(len(kept))
     return np.array(bounds, dtype=np.int64), np.array(kept, dtype=indices.dtype)
+
+
+def side_by_side(
+    indptr: Int64[np.ndarray, " rows_plus_1"], indices: Integer[np.ndarray, " entries"], num_matrices: int
+) -> tuple[Int64[np.ndarray, " nodes_plus_1"], Int64[np.ndarray, " entries"]]:
+    """See `musegnn.ops.side_by_side`."""
+    n = (len(indptr) - 1) // num_matrices
+    bounds, columns = [0], []
+    for i in range(n):
+        for t in range(num_matrices):
+            row = t * n + i
+            columns += [t * n + int(j) for j in indices[indptr[row] : indptr[row + 1]]]
+        bounds.append(len(columns))
+    return np.array(bounds, dtype=np.int64), np.array(columns, dtype=np.int64)

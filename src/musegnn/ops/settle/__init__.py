@@ -1,0 +1,1 @@
+"""Sums along several relations at once, and a step on what they come to."""
