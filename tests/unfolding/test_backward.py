@@ -248,9 +248,9 @@ def test_a_recomputed_run_keeps_the_root_of_its_steps(steps):
     Z = problems.normal(s, grad=True)
     saved = kept_for_backward(lambda: unfold(Z, s, Energy(2.0, prox="group"), steps))
     rows = [part for part in saved if part.shape == Z.shape]
-    # Z itself, and a start for each segment.
+    # Z itself, a start for each segment, and the end.
     stride = max(1, ceil(steps**0.5 / 2))
-    assert len(rows) == 1 + -(-steps // stride)
+    assert len(rows) == 2 + -(-steps // stride)
 
 
 def test_nothing_is_kept_where_no_gradient_is_wanted():

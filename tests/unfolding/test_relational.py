@@ -10,11 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musegnn import Energy, Graph, solve, unfold
+from musegnn import Energy, Graph, Predictive, Relational, solve, unfold
 from musegnn.errors import DivergenceError, InputError
 from musegnn.unfolding.mixing import Mixings
 from musegnn.unfolding.nearer import tightened
-from musegnn.unfolding.relational import Predictive, Relational
 from musegnn.unfolding.subgraph import as_sample
 
 DIM = 3
@@ -166,14 +165,40 @@ def test_the_norms_of_h_are_bounded_tightly_and_held(rank, size):
     (factors, norms), matrices = made(), made.matrices()
     X = rows(4)[0] @ torch.ones(DIM, 8, dtype=torch.float64)
     weight = torch.arange(1, 9).to(X)
-    for one, norm, H in zip(factors.each(), norms, matrices, strict=True):
+    for norm, H in zip(norms, matrices, strict=True):
         exact = float(torch.linalg.matrix_norm(H, 2))
         assert exact <= float(norm) <= 1.5 * (1 + 1e-12)
         if rank is None:
             assert float(norm) <= 1.01 * exact + 1e-12
-        torch.testing.assert_close(one.times(X), X @ H)
-        torch.testing.assert_close(one.transposed().times(X), X @ H.T)
-        torch.testing.assert_close(one.transposed().weighed(weight).times(X), (weight * X) @ H.T)
+    many, back, weights = X.expand(3, -1, -1), matrices.mT, weight.expand(3, -1)
+    torch.testing.assert_close(factors.times(many), X @ matrices)
+    torch.testing.assert_close(factors.taken_from(2 * many, many), 2 * X - X @ matrices)
+    torch.testing.assert_close(factors.transposed().times(many), X @ back)
+    torch.testing.assert_close(factors.transposed().weighed(weights).times(many), (weight * X) @ back)
+
+
+@ranks
+def test_slopes_of_h_are_those_of_autograd(rank):
+    made = learned(Mixings(3, 8, rank))
+    X, Y = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    weight = torch.arange(1, 25).view(3, 8).to(X)
+    parts = [part for part in made.raw if part is not None]
+    expected = torch.autograd.grad((made.raw.times(X) * weight[:, None] * Y).sum(), parts)
+    with torch.no_grad():
+        found = [part for part in made.raw.slopes(X, Y, weight) if part is not None]
+    torch.testing.assert_close(found, list(expected))
+
+
+@ranks
+@pytest.mark.parametrize("limits", [(1.5, 1.5), (1.5, 2.0)])
+def test_several_sets_are_made_together_as_each_alone(rank, limits):
+    several = [
+        learned(Mixings(count, 8, rank, limit), count) for count, limit in zip((2, 3), limits, strict=True)
+    ]
+    for mixings, (factors, norms) in zip(several, Mixings.together(several), strict=True):
+        alone, own_norms = mixings()
+        torch.testing.assert_close(factors.dense(), alone.dense())
+        torch.testing.assert_close(norms, own_norms)
 
 
 @pytest.mark.parametrize("limit", [0.5, 1.0, 2.0, inf])
@@ -247,8 +272,9 @@ def test_who_is_learned_and_how_often_is_not_mixed_up():
             super().__init__(DIM, 2)
             self.gain = torch.nn.Parameter(torch.tensor(0.3))
 
-        def term(self, tie, H, weight, *rest):
-            return super().term(tie, H, weight * self.gain.exp(), *rest)
+        @property
+        def lambdas(self):
+            return super().lambdas * self.gain.exp()
 
     g, energy = graph(2), Louder().double()
     energy.mixings.W.requires_grad_(False)

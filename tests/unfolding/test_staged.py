@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from test_relational import DIM, graph, learned, rows
 
 import musegnn
-from musegnn import Energy, unfold
+from musegnn import Energy, Predictive, Relational, unfold
 from musegnn.errors import InputError
 from musegnn.training.building import build_model, check_energy, describe_model
 from musegnn.training.config import Config
 from musegnn.unfolding.descent import unfold_seeds
-from musegnn.unfolding.relational import Predictive, Relational
 from musegnn.unfolding.robust import Robust
 from musegnn.unfolding.staged import Staged
 from musegnn.unfolding.subgraph import as_sample
@@ -28,12 +27,12 @@ def three(prox="none", **how):
 def test_every_step_belongs_to_one_stage(steps, count):
     energies = [Energy(float(i)) for i in range(count)]
     shares = Staged(energies).stages(steps)
-    assert sum(share for _, share in shares) == steps
-    assert shares[-1][0] is energies[-1]
-    assert all(share > 0 for _, share in shares[:-1])
-    counts = [*(share for _, share in shares), *[0] * (count - len(shares))]
+    assert sum(share.steps for share in shares) == steps
+    assert shares[-1].energy is energies[-1]
+    assert all(share.steps > 0 for share in shares[:-1])
+    counts = [*(share.steps for share in shares), *[0] * (count - len(shares))]
     assert max(counts) - min(counts) <= 1
-    order = [energies.index(energy) for energy, _ in shares]
+    order = [energies.index(share.energy) for share in shares]
     assert order == sorted(order)
 
 

@@ -12,6 +12,7 @@ from musegnn.errors import InputError
 from musegnn.graph import Graph
 from musegnn.models import MuseGNN
 from musegnn.sampling.record import Sample
+from musegnn.unfolding.resident import Matrix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,10 @@ class Baseline(nn.Module, ABC):
     def num_relations(self) -> int:
         """How many relations samples must tell; 0: none."""
         return 0
+
+    def matrices(self, sample: Sample) -> list[Matrix]:
+        """What it reads of a sample, so that a loader may bring it to a GPU ahead of it."""
+        return [sample]
 
     @abstractmethod
     def forward(

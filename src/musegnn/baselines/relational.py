@@ -8,7 +8,9 @@ from musegnn.baselines.convolutions import Convolutions
 from musegnn.baselines.histories import Block
 from musegnn.errors import InputError
 from musegnn.graph import Graph
+from musegnn.sampling.record import Sample
 from musegnn.unfolding.propagate import Weights, weighed
+from musegnn.unfolding.resident import Matrix
 from musegnn.unfolding.ties import Columns, Tie, kept, ties
 
 
@@ -62,6 +64,10 @@ class RSAGE(Convolutions):
     def num_relations(self) -> int:
         """Of the graph."""
         return self.graph.num_relations
+
+    def matrices(self, sample: Sample) -> list[Matrix]:
+        """Each relation and its transpose."""
+        return [matrix for tie in ties(sample, self.num_relations) for matrix in tie]
 
     def convolution(self, in_dim: int, out_dim: int, *, is_last: bool) -> nn.Module:
         """Two ways for each relation."""

@@ -150,7 +150,7 @@ class _Steps:
         mu = None if mu is None else mu.detach().to(Z).requires_grad_()
         self._inputs = [Z] if mu is None else [Z, mu]
         self._energy, alpha = model.energy, model.alpha
-        energy, K, init = last_stage(Z, sample, model.energy, model.steps, alpha, mu, seen=seen)
+        (energy, K, _), init = last_stage(Z, sample, model.energy, model.steps, alpha, mu, seen=seen)
         if energy.acceleration == "none":
             before = unfold(Z, sample, energy, max(K - 1, 0), alpha, mu, init=init, seen=seen)
             Y = unfold(Z, sample, energy, min(K, 1), alpha, mu, init=before, seen=seen)

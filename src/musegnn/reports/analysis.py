@@ -27,7 +27,7 @@ from musegnn.reports.steps import steps_of
 from musegnn.training.evaluation import Scored
 from musegnn.training.metrics import ScoreBook
 from musegnn.unfolding.penalty import Rows
-from musegnn.unfolding.relational import TypedEnergy
+from musegnn.unfolding.typed import TypedEnergy
 from musegnn.version import __version__
 
 VERSION = 1
@@ -71,7 +71,7 @@ class Tally:
         self.by_homophily = np.zeros((2, _TENTHS))
         self.by_count = np.zeros((4, _BITS))
         """Nodes, and sums of |Y - mu|^2, of the square of the next movement of mu, of |Y|^2."""
-        energy = model.energy.stages(model.steps)[-1][0] if isinstance(model, MuseGNN) else None
+        energy = model.energy.stages(model.steps)[-1].energy if isinstance(model, MuseGNN) else None
         self.typed = energy if isinstance(energy, TypedEnergy) else None
         self.class_sums = np.zeros((0, 0))
         """Of each class the number of nodes, and the sum of their embeddings; for typed energies."""

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float64
 
 from musegnn.graph import Graph
-from musegnn.unfolding.relational import TypedEnergy
+from musegnn.unfolding.typed import TypedEnergy
 
 _CLASSES = 30
 _CELLS = 8000

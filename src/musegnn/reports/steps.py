@@ -28,7 +28,7 @@ def steps_of(model: MuseGNN, batch: Batch, asked: Asked, precision: str = "float
     mu, seen, exact = asked.mu, asked.seen, Z.double()
     known = {"mu": None if mu is None else mu.to(Z.device).double(), "seen": seen}
     given = batch.sample, model.energy, model.steps, model.alpha, mu
-    energy, steps, init = last_stage(Z, *given, seen=seen)
+    (energy, steps, _), init = last_stage(Z, *given, seen=seen)
     Y = Z if init is None else init
     problem = energy.problem(exact, batch.sample, alpha=model.alpha, **known)
     terms, bounds = [problem.terms(Y.double(), exact)], list[float]()

@@ -1,5 +1,6 @@
 """Where the batches of a run come from."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,10 +12,12 @@ from musegnn.graph import Graph
 from musegnn.runs.evaluation import Drawing
 from musegnn.sampling import Draws, SampleStore
 from musegnn.sampling.draws import split_nodes
+from musegnn.sampling.record import Sample
 from musegnn.training.batches import Loader, default_threads
 from musegnn.training.building import build_features
 from musegnn.training.config import Config
 from musegnn.training.schedule import epoch_seed
+from musegnn.unfolding.resident import Matrix
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Data:
     threads: int | None
     is_resumed: bool
     relations: int
+    matrices: Callable[[Sample], Sequence[Matrix]]
     inputs: Inputs
     _features: dict[torch.device, Features] = field(default_factory=dict)
 
@@ -47,6 +51,7 @@ class Data:
             features=self._features.get(device),
             counts_once=self.store.is_free and split != "train",
             relations=self.relations,
+            matrices=self.matrices,
             inputs=self.inputs,
             fresh=self._draws if self.config.sampling.online and split == "train" else None,
         )

@@ -25,7 +25,7 @@ from musegnn.sampling.sequence import Samples
 from musegnn.training.batches import Loader
 from musegnn.training.config import Config, SamplingConfig
 from musegnn.training.evaluation import Evaluation, evaluate
-from musegnn.training.forward import device_of, inputs_of, relations_of
+from musegnn.training.forward import device_of, inputs_of, matrices_of, relations_of
 from musegnn.training.metrics import ScoreBook
 
 How = Literal["stored", "online", "hops", "full"]
@@ -100,7 +100,8 @@ def evaluate_split(
 ) -> Evaluation:
     """On samples; every sample with its error bound."""
     how: dict[str, Any] = {"threads": threads, "device": device_of(model), "counts_once": is_free}
-    how |= {"relations": relations_of(model), "inputs": inputs_of(model, graph, targets)}
+    how |= {"relations": relations_of(model), "matrices": matrices_of(model)}
+    how |= {"inputs": inputs_of(model, graph, targets)}
     loader = Loader(samples, graph, targets, **how)
     return evaluate(model, means, loader, config, bounds=None, update=update_means, label=label)
 

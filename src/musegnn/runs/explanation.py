@@ -18,7 +18,7 @@ from musegnn.inference.nodes import read_nodes
 from musegnn.models import MuseGNN
 from musegnn.runs.prediction import Predictor
 from musegnn.training.batches import Batch, Loader
-from musegnn.training.forward import Asked, device_of, gather_means, relations_of
+from musegnn.training.forward import Asked, device_of, gather_means, matrices_of, relations_of
 from musegnn.unfolding import Energy
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Neighborhood(NamedTuple):
         graph = predictor.graph
         number = find_node(node, graph)
         draws = predictor.draws(np.array([number]))
-        how: dict[str, Any] = {"relations": relations_of(model), "inputs": predictor.inputs}
-        loader = Loader(draws, graph, None, device=device_of(model), **how)
+        how: dict[str, Any] = {"relations": relations_of(model), "matrices": matrices_of(model)}
+        loader = Loader(draws, graph, None, device=device_of(model), inputs=predictor.inputs, **how)
         # A sampler that draws freely may have the node in a later one.
         index = next(i for i in range(len(draws)) if number in draws[i].seeds)
         batch = next(loader.batches([index]))

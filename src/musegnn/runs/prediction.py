@@ -20,7 +20,7 @@ from musegnn.sampling import Draws
 from musegnn.sampling.base import FreeSampler, Sampler
 from musegnn.training.batches import Loader
 from musegnn.training.evaluation import Scored, score
-from musegnn.training.forward import device_of, inputs_of, relations_of
+from musegnn.training.forward import device_of, inputs_of, matrices_of, relations_of
 
 if TYPE_CHECKING:
     from musegnn.runs.run import Run
@@ -100,6 +100,7 @@ class Predictor:
         draws = self.draws(ids)
         model = self.run.model
         how = {"device": device_of(model), "relations": relations_of(model), "inputs": self.inputs}
+        how["matrices"] = matrices_of(model)
         loader = Loader(draws, self.graph, None, threads=self.threads, **how)  # type: ignore[arg-type]
         config, means = self.run.config, self.run.means
         if self.is_inductive and means is not None:

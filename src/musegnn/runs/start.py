@@ -42,7 +42,7 @@ from musegnn.training.config import Config
 from musegnn.training.evaluation import Evaluation, evaluate
 from musegnn.training.expectation import expecting
 from musegnn.training.folder import RunFolder
-from musegnn.training.forward import device_of, inputs_of, relations_of
+from musegnn.training.forward import device_of, inputs_of, matrices_of, relations_of
 from musegnn.training.loop import BEST, STATE, Listener, Trainer
 from musegnn.training.losses import Loss, check_learnable, class_weights_of, make_loss
 from musegnn.training.profile import Profile
@@ -103,7 +103,7 @@ def train(
         config = replace(config, expected={}) if sizes is None else expecting(config, started)
         config = with_step(config, Path(out) if resume else None, ranks)
         targets = check_targets(graph, labels, config.training.loss)
-        needs = relations_of(model), inputs_of(model, graph, targets)
+        needs = relations_of(model), matrices_of(model), inputs_of(model, graph, targets)
         data = Data(graph, store, targets, config, threads, resume, *needs)
         # Before the folder is made: what is refused leaves no run behind.
         config, num_outputs = _checked(data, model, config, is_described=sizes is not None)

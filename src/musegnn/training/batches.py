@@ -25,7 +25,6 @@ from musegnn.sampling.sample_store import StoredSamples
 from musegnn.sampling.sequence import Samples
 from musegnn.training.profile import timer
 from musegnn.unfolding.resident import Matrix, Resident, keep, prepared
-from musegnn.unfolding.ties import ties
 
 AHEAD = 4
 """Batches in memory beside the one that is worked on, or two for each thread if that is more."""
@@ -84,6 +83,7 @@ class Loader:
         features: Features | None = None,
         counts_once: bool = False,
         relations: int = 0,
+        matrices: Callable[[Sample], Sequence[Matrix]] | None = None,
         inputs: Inputs | None = None,
         fresh: Callable[[int], Samples] | None = None,
     ) -> None:
@@ -97,6 +97,8 @@ class Loader:
         """Whether a seed that an earlier sample had is left out of the targets: for samplers that repeat."""
         self.relations = relations
         """How many relations samples tell; 0: they tell none."""
+        self.matrices = matrices or (lambda sample: [sample])
+        """What the model reads of a sample, which goes to a GPU ahead of it."""
         self.inputs = inputs or Inputs(graph, None)
         self.fresh = fresh
         """The samples of an epoch, where each epoch has its own."""
@@ -186,8 +188,7 @@ class Loader:
 
     def _prepare(self, sample: Sample) -> list[tuple[Matrix, Resident]]:
         """Its matrices, in memory that the device can read by itself."""
-        matrices = [sample, *(matrix for tie in ties(sample, self.relations) for matrix in tie)]
-        return [(matrix, prepared(matrix).pin_memory()) for matrix in dict.fromkeys(matrices)]
+        return [(matrix, prepared(matrix).pin_memory()) for matrix in dict.fromkeys(self.matrices(sample))]
 
     def _columns(self, sample: Sample) -> Tensor | None:
         if not self.inputs.width:

@@ -18,9 +18,11 @@ from musegnn.sampling import SampleStore
 from musegnn.training.config import Config, EnergyConfig, ModelConfig
 from musegnn.unfolding import AbstractEnergy, Energy
 from musegnn.unfolding.penalty import PENALTIES
-from musegnn.unfolding.relational import Predictive, Relational, TypedEnergy
+from musegnn.unfolding.predictive import Predictive
+from musegnn.unfolding.relational import Relational
 from musegnn.unfolding.robust import Robust
 from musegnn.unfolding.staged import Staged
+from musegnn.unfolding.typed import TypedEnergy
 
 
 def build_model(

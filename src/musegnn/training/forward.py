@@ -1,5 +1,6 @@
 """One batch through the model: mu is gathered, Z = f(X), K steps, g on the seeds."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple
 
@@ -14,11 +15,13 @@ from musegnn.graph import Graph
 from musegnn.means.embeddings import Ids
 from musegnn.means.sharded import Means, Movable, Note, Request, ShardedMeans
 from musegnn.models import MuseGNN
+from musegnn.sampling.record import Sample
 from musegnn.training.batches import Batch
 from musegnn.unfolding import Trace, unfold
 from musegnn.unfolding.contract import Seen
 from musegnn.unfolding.descent import last_stage, unfold_seeds
 from musegnn.unfolding.penalty import Rows, SeedRows
+from musegnn.unfolding.resident import Matrix
 
 Unseen = Literal["zero", "mask"]
 
@@ -105,7 +108,7 @@ def traced(
     """As `embed`, with energies and error bounds of the last `steps` steps, or of all of the last stage."""
     Z = transform(model, batch, precision=precision)
     given = batch.sample, model.energy, model.steps, model.alpha, mu
-    energy, count, init = last_stage(Z, *given, seen=seen)
+    (energy, count, _), init = last_stage(Z, *given, seen=seen)
     # Momentum does not begin in the middle.
     last = count if steps is None or energy.acceleration != "none" else min(steps, count)
     start = unfold(Z, batch.sample, energy, count - last, model.alpha, mu, init=init, seen=seen)
@@ -134,6 +137,11 @@ def cast(precision: str, device: torch.device) -> AbstractContextManager[object]
 def relations_of(model: AnyModel) -> int:
     """How many relations samples must tell; 0: none."""
     return (model.energy if isinstance(model, MuseGNN) else model).num_relations
+
+
+def matrices_of(model: AnyModel) -> Callable[[Sample], list[Matrix]]:
+    """What it reads of a sample."""
+    return (model.energy if isinstance(model, MuseGNN) else model).matrices
 
 
 def inputs_of(model: AnyModel, graph: Graph, targets: np.ndarray | None) -> Inputs:

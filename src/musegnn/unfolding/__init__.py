@@ -15,7 +15,7 @@ from musegnn.unfolding.penalty import GroupNorm as GroupNorm
 from musegnn.unfolding.penalty import Nonnegative as Nonnegative
 from musegnn.unfolding.penalty import NoPenalty as NoPenalty
 from musegnn.unfolding.penalty import Penalty as Penalty
-from musegnn.unfolding.relational import Predictive as Predictive
+from musegnn.unfolding.predictive import Predictive as Predictive
 from musegnn.unfolding.relational import Relational as Relational
 from musegnn.unfolding.robust import Robust as Robust
 from musegnn.unfolding.staged import Staged as Staged

@@ -8,7 +8,7 @@ stand is known all the same: the error bound holds for any Y.
 from math import sqrt
 
 from musegnn.errors import InputError
-from musegnn.unfolding.contract import AbstractProblem, Acceleration
+from musegnn.unfolding.contract import AbstractProblem, Acceleration, Back
 from musegnn.unfolding.penalty import EntrywisePenalty, Penalty, Rows, penalty_of
 
 
@@ -24,6 +24,10 @@ class Pace:
     def step(self, k: int, Y: Rows, before: Rows, Z: Rows) -> Rows:
         """Y^(k+1) from Y^k and Y^(k-1); `before` is Y^0 at k = 0."""
         return self.problem.descend(Y, Z)
+
+    def back(self, k: int, Y: Rows, before: Rows, after: Rows, G: Rows) -> tuple[Back, Rows | None]:
+        """From G = dY^(k+1), `after`, to dY^k and all else; and dY^(k-1), if that counts."""
+        return self.problem.back(Y, after, G, self.problem.rows), None
 
 
 class Momentum(Pace):
@@ -42,12 +46,27 @@ class Momentum(Pace):
 
     def step(self, k: int, Y: Rows, before: Rows, Z: Rows) -> Rows:
         """A step from where Y would come to by itself."""
-        push = (1 - sqrt(self.q)) / (1 + sqrt(self.q)) if k else 0.0
-        if k == 1:
-            # Y^0 may lie outside of the penalty; the way inside is no direction to go on in.
-            before = self.problem.penalty.prox(before, 0.0)
-        U = Y + push * (Y - before)
-        return self.problem.penalty.prox(U - self.a * self.problem.half_gradient(U, Z), self.a / 2)
+        return self.problem.stepped(self._pushed(k, Y, before), Z, self.a)
+
+    def back(self, k: int, Y: Rows, before: Rows, after: Rows, G: Rows) -> tuple[Back, Rows | None]:
+        """dY^k = (1 + b) dU,   dY^(k-1) = -b dU."""
+        found, push = self.problem.back(self._pushed(k, Y, before), after, G, self.a), self._push(k)
+        dbefore = -push * found.U
+        if k == 1 and isinstance(self.problem.penalty, EntrywisePenalty):
+            dbefore = self.problem.penalty.passed(self._inside(k, before), dbefore)
+        return found._replace(U=(1 + push) * found.U), dbefore
+
+    def _push(self, k: int) -> float:
+        """b."""
+        return (1 - sqrt(self.q)) / (1 + sqrt(self.q)) if k else 0.0
+
+    def _pushed(self, k: int, Y: Rows, before: Rows) -> Rows:
+        """U."""
+        return Y + self._push(k) * (Y - self._inside(k, before))
+
+    def _inside(self, k: int, before: Rows) -> Rows:
+        # Y^0 may lie outside of the penalty; the way inside is no direction to go on in.
+        return self.problem.penalty.prox(before, 0.0) if k == 1 else before
 
 
 class Chebyshev(Momentum):
@@ -65,7 +84,13 @@ class Chebyshev(Momentum):
     def step(self, k: int, Y: Rows, before: Rows, Z: Rows) -> Rows:
         """Along the gradient and along the last step."""
         rate, push = self._rates(k)
-        return Y - rate * self.a * self.problem.half_gradient(Y, Z) + push * (Y - before)
+        return self.problem.stepped(Y, Z, rate * self.a) + push * (Y - before)
+
+    def back(self, k: int, Y: Rows, before: Rows, after: Rows, G: Rows) -> tuple[Back, Rows | None]:
+        """Along both: there is no penalty."""
+        rate, push = self._rates(k)
+        found = self.problem.back(Y, after, G, rate * self.a)
+        return found._replace(U=found.U + push * G), -push * G
 
     def _rates(self, k: int) -> tuple[float, float]:
         """w_k and r_k r_(k-1)."""

@@ -5,7 +5,8 @@ Two ways. Where the step is fused and the penalty is entrywise, K masks of one b
     G_{k-1} = (I - H a) (S_k * G_k),   dB = sum_k a (S_k * G_k),   dY^0 = G_0
 
 Everywhere else (other penalties, learned lambda or gamma, other energies) every few Y^k are kept, the others
-are computed again, and autograd goes back through one step at a time.
+are computed again, and the way back goes through one step at a time: as the energy has written it out
+(`AbstractProblem.back`), or by autograd.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+from torch.nn import Parameter
 
 from musegnn.unfolding.acceleration import Pace
 from musegnn.unfolding.kernel import Kernel, Mask, set_target
@@ -26,7 +28,7 @@ Observe = Callable[[int, Rows, Rows], None]
 Make = Callable[[Rows | None, Sequence[Tensor | None]], Pace]
 """A problem from its means and what is learned, at its pace.
 
-Anew in each step back, so that autograd sees what it is made of.
+Anew in each step back by autograd, which sees what it is made of.
 """
 
 
@@ -190,7 +192,7 @@ def _pull_back(
 class Recomputed(Function):
     """K steps of any problem at any pace; about 2 sqrt(K) of the Y^k are kept, all of them up to K = 4.
 
-    Between two of them, sqrt(K) / 2 are computed again: the tape of one step takes more than all these.
+    Between two of them, sqrt(K) / 2 are computed again: the way back of a step takes more than all these.
     Each Y^k is as Z is, whatever a step computes in.
     """
 
@@ -200,14 +202,15 @@ class Recomputed(Function):
         Z: Tensor,
         start: Tensor,
         mu: Tensor | None,
+        pace: Pace,
         make: Make,
         steps: int,
         observe: Observe | None,
         energies: list[float] | None,
         *learned: Tensor | None,
     ) -> Tensor:
-        """`learned` is what `make` puts into the problem."""
-        pace, U, before, kept = make(mu, learned), start, start, []
+        """`learned` is what `make` puts into the problem; `pace` is what it makes of it, without a tape."""
+        U, before, kept = start, start, list[Rows]()
         ctx.make, ctx.steps, ctx.stride = make, steps, 1 + isqrt(max(0, steps - 1) // 4)
         for k in range(steps):
             if k % ctx.stride == 0:
@@ -220,9 +223,8 @@ class Recomputed(Function):
             U, before = Y, U
         if energies is not None:
             energies.append(float(pace.problem.value(U, Z)))
-        ctx.looks_back = pace.looks_back
-        ctx.num_learned = len(learned)
-        ctx.save_for_backward(Z, mu, *learned, *kept)
+        ctx.pace, ctx.num_learned = pace, len(learned)
+        ctx.save_for_backward(Z, mu, *learned, U, *kept)
         return U if steps else start.clone()
 
     @staticmethod
@@ -230,46 +232,85 @@ class Recomputed(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of Z, the start, mu and what is learned."""
         Z, mu, *rest = ctx.saved_tensors
-        learned, kept = rest[: ctx.num_learned], rest[ctx.num_learned :]
-        Z, wants_mu = Z.detach().requires_grad_(), ctx.needs_input_grad[2]
-        mu = mu.detach().requires_grad_() if wants_mu else mu
-        wants = ctx.needs_input_grad[-len(learned) :] if learned else ()
-        inputs = [
-            Z,
-            *([mu] if wants_mu else []),
-            *(part for part, want in zip(learned, wants, strict=True) if want),
+        learned, (end, *kept) = rest[: ctx.num_learned], rest[ctx.num_learned :]
+        wants = ctx.needs_input_grad[0], ctx.needs_input_grad[2], *ctx.needs_input_grad[_LEARNED_FROM:]
+        totals = [
+            torch.zeros_like(part) if want else None
+            for part, want in zip((Z, mu, *learned), wants, strict=True)
         ]
-        totals = [torch.zeros_like(part) for part in inputs]
+        back = _written_out if ctx.pace.problem.goes_back else _by_autograd
         # G is dY^k; of momentum, `later` is what Y^(k-1) counts for in Y^(k+1).
         G, later = grads[0], None
         for first in range((ctx.steps - 1) // ctx.stride * ctx.stride, -1, -ctx.stride):
-            points = _points(ctx, kept, first, mu, Z, learned)
-            for k in range(first + len(points) - 2, first - 1, -1):
-                ends = [part.detach().requires_grad_() for part in points[k - first : k - first + 2]]
-                U, before = ends[1], ends[0]
-                with torch.enable_grad():
-                    Y = ctx.make(mu, learned).step(k, U, before, Z).to(Z.dtype)
-                wanted = [U, *([before] if ctx.looks_back else []), *inputs]
-                parts = torch.autograd.grad(Y, wanted, G, allow_unused=True, materialize_grads=True)
-                G = parts[0] if later is None else parts[0] + later
-                later, parts = (parts[1], parts[2:]) if ctx.looks_back else (None, parts[1:])
-                totals = [total.add_(part) for total, part in zip(totals, parts, strict=True)]
+            points = [*_points(ctx, kept, first, Z), end]
+            for k in range(first + len(points) - 3, first - 1, -1):
+                near = points[k - first : k - first + 3]
+                dU, before, parts = back(ctx, k, near, (Z, mu, *learned), wants, G)
+                G, later = dU if later is None else dU + later, before
+                for total, part in zip(totals, parts, strict=True):
+                    if total is not None and part is not None:
+                        total.add_(part)
+            end = points[1]
         G = G if later is None else G + later
-        dZ, *others = totals
-        dmu = others.pop(0) if wants_mu else None
-        found = (others.pop(0) if want else None for want in wants)
-        return dZ, G, dmu, None, None, None, None, *found
+        dZ, dmu, *found = totals
+        return dZ, G, dmu, None, None, None, None, None, *found
+
+
+_LEARNED_FROM = 8
+"""Of what `Recomputed` takes."""
+_Gradients = tuple[Rows, Rows | None, Sequence[Tensor | None]]
+"""dY^k; dY^(k-1) if that counts; and of the step from Y^k to Y^(k+1) that of each input."""
+
+
+def _written_out(
+    ctx: Any,
+    k: int,
+    points: Sequence[Rows],
+    inputs: Sequence[Tensor | None],
+    wants: Sequence[bool],
+    G: Rows,
+) -> _Gradients:
+    """As the energy has it."""
+    before, U, after = points
+    found, dbefore = ctx.pace.back(k, U, before, after, G)
+    more = [None] * (len(inputs) - 2 - len(found.learned))
+    return found.U, dbefore, [found.Z, found.mu, *found.learned, *more]
+
+
+def _by_autograd(
+    ctx: Any,
+    k: int,
+    points: Sequence[Rows],
+    inputs: Sequence[Tensor | None],
+    wants: Sequence[bool],
+    G: Rows,
+) -> _Gradients:
+    """By a tape over one step."""
+    before, U = (part.detach().requires_grad_() for part in points[:2])
+    # Parameters stay what they are, since an energy knows them by itself; what was made of them begins here.
+    Z, mu, *learned = (
+        part.detach().requires_grad_()
+        if part is not None and want and not isinstance(part, Parameter)
+        else part
+        for part, want in zip(inputs, wants, strict=True)
+    )
+    with torch.enable_grad():
+        Y = ctx.make(mu, learned).step(k, U, before, Z).to(U.dtype)
+    wanted = [part for part, want in zip((Z, mu, *learned), wants, strict=True) if want and part is not None]
+    looks_back = [before] if ctx.pace.looks_back else []
+    dU, *parts = torch.autograd.grad(
+        Y, [U, *looks_back, *wanted], G, allow_unused=True, materialize_grads=True
+    )
+    dbefore = parts.pop(0) if looks_back else None
+    return dU, dbefore, [parts.pop(0) if want else None for want in wants]
 
 
 @torch.no_grad()
-def _points(
-    ctx: Any, kept: Sequence[Rows], first: int, mu: Rows | None, Z: Rows, learned: Sequence[Tensor | None]
-) -> list[Rows]:
+def _points(ctx: Any, kept: Sequence[Rows], first: int, Z: Rows) -> list[Rows]:
     """Y^(first - 1), Y^first, ..., up to where the last step of this stretch starts."""
-    number, width = first // ctx.stride, 2 if ctx.looks_back else 1
+    number, width = first // ctx.stride, 2 if ctx.pace.looks_back else 1
     start = kept[number * width]
     points = [kept[number * width + width - 1], start]
-    pace = ctx.make(mu, learned)
     for k in range(first, min(first + ctx.stride, ctx.steps) - 1):
-        points.append(pace.step(k, points[-1], points[-2], Z).to(Z.dtype))
+        points.append(ctx.pace.step(k, points[-1], points[-2], Z).to(Z.dtype))
     return points

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import scipy.sparse
 import torch
@@ -14,6 +14,7 @@ from musegnn.graph import Graph
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.kernel import Kernel
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar
+from musegnn.unfolding.resident import Matrix
 from musegnn.unfolding.subgraph import as_sample
 
 Alpha = float | Literal["auto"]
@@ -21,6 +22,16 @@ Subgraph = Sample | Graph | Tensor
 """A sample, a whole graph, or an `edge_index`."""
 Seen = Bool[Tensor, " nodes"]
 Acceleration = Literal["none", "momentum", "chebyshev"]
+
+
+class Back(NamedTuple):
+    """The gradients of what a step Y = prox(U - a (H U - b(Z))) is made of, from dY."""
+
+    U: Rows
+    Z: Rows
+    mu: Rows | None
+    learned: list[Tensor | None]
+    """Of what `AbstractEnergy.learned` names, in its order."""
 
 
 _ROUNDING = 16
@@ -91,9 +102,18 @@ class AbstractProblem(ABC):
         """H Y; of what is a quadratic only near a point, that of the one `at` it."""
         return self.product(Y)
 
-    def move(self, U: Rows, Z: Rows) -> Rows:
-        """The point that the prox is taken of."""
-        return torch.addcmul(U, self.rows, self.half_gradient(U, Z), value=-1)
+    def stepped(self, U: Rows, Z: Rows, a: Float[Tensor, "nodes 1"]) -> Rows:
+        """prox_{a/2}(U - a (H U - b(Z))), a step of another size than its own."""
+        return self.penalty.prox(torch.addcmul(U, a, self.half_gradient(U, Z), value=-1), a / 2)
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether `back` can be had. If not, autograd goes back through `stepped`."""
+        return False
+
+    def back(self, U: Rows, Y: Rows, G: Rows, a: Float[Tensor, "nodes 1"]) -> Back:
+        """The way back of `stepped`, from U to Y, written out by hand; G is dY."""
+        raise NotImplementedError
 
     def value(self, Y: Rows, Z: Rows) -> Scalar:
         """E(Y)."""
@@ -105,7 +125,7 @@ class AbstractProblem(ABC):
 
     def descend(self, U: Rows, Z: Rows) -> Rows:
         """One step."""
-        return self.penalty.prox(self.move(U, Z), self.rows / 2)
+        return self.stepped(U, Z, self.rows)
 
     def error_bound(self, Y: Rows, Z: Rows, start: Rows) -> Scalar:
         """At least |Y - Y*|_F, best where Y is a step from `start`, and true for any two.
@@ -139,6 +159,15 @@ def switched_on(energy: "AbstractEnergy", flag: str) -> Iterator[None]:
         setattr(energy, flag, before)
 
 
+class Stage(NamedTuple):
+    """Steps on one energy."""
+
+    energy: "AbstractEnergy"
+    steps: int
+    learned: list[Tensor | None]
+    """Made once for all of them."""
+
+
 class AbstractEnergy(nn.Module, ABC):
     """An energy with all its settings, for any subgraph. Learned ones are its parameters."""
 
@@ -158,9 +187,13 @@ class AbstractEnergy(nn.Module, ABC):
     ) -> AbstractProblem:
         """The energy on one subgraph, computed as `like` is (dtype, device), with its step size."""
 
-    def stages(self, steps: int) -> list[tuple["AbstractEnergy", int]]:
+    def stages(self, steps: int) -> list[Stage]:
         """Which energy the steps descend on, one behind the other, and with how many: all on this one."""
-        return [(self, steps)]
+        return [Stage(self, steps, self.learned())]
+
+    def matrices(self, sample: Sample) -> list[Matrix]:
+        """What its steps read of a subgraph, so that a loader may bring it to a GPU ahead of them."""
+        return [sample]
 
     def linearized(self) -> AbstractContextManager[object]:
         """Inside, derivatives take what is not quadratic in Y as constant, so that shares add up."""
@@ -169,6 +202,11 @@ class AbstractEnergy(nn.Module, ABC):
     def learned(self) -> list[Tensor | None]:
         """What `on` makes of parameters alone, and their gradients are made of: those that want one."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
+    @classmethod
+    def learned_together(cls, energies: "Sequence[AbstractEnergy]") -> list[list[Tensor | None]]:
+        """What each of several energies of this class has learned."""
+        return [energy.learned() for energy in energies]
 
     def of(
         self,

@@ -16,7 +16,7 @@ from musegnn.errors import DivergenceError, InputError
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.acceleration import Pace, pace_of
 from musegnn.unfolding.backward import Focus, Fused, Recomputed
-from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen, Subgraph
+from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen, Stage, Subgraph
 from musegnn.unfolding.penalty import Rows, SeedRows
 from musegnn.unfolding.subgraph import as_sample
 
@@ -97,9 +97,10 @@ def unfold(
     """
     _check(Z, steps, energy, mu=mu, init=init, seen=seen)
     subgraph = as_sample(sample, len(Z))
-    energy, steps, init = last_stage(Z, subgraph, energy, steps, alpha, mu, init, seen=seen)
-    observer = _Observer(energy, subgraph, Z, mu, seen, alpha, Z if init is None else init) if trace else None
-    descent = _Descent(Z, subgraph, energy, steps, alpha, mu, init, seen)
+    stage, init = last_stage(Z, subgraph, energy, steps, alpha, mu, init, seen=seen)
+    start = Z if init is None else init
+    observer = _Observer(stage.energy, subgraph, Z, mu, seen, alpha, start) if trace else None
+    descent = _Descent(Z, subgraph, stage, alpha, mu, init, seen)
     Y = descent.run(observer)
     descent.check(Y)
     Y = Y.to(Z.dtype)
@@ -131,8 +132,8 @@ def unfold_seeds(
     if check:
         _check(Z, steps, energy, mu=mu, init=None, seen=seen)
     subgraph = as_sample(sample, len(Z))
-    energy, steps, init = last_stage(Z, subgraph, energy, steps, alpha, mu, seen=seen, check=check)
-    descent = _Descent(Z, subgraph, energy, steps, alpha, mu, init, seen, watch=check)
+    stage, init = last_stage(Z, subgraph, energy, steps, alpha, mu, seen=seen, check=check)
+    descent = _Descent(Z, subgraph, stage, alpha, mu, init, seen, watch=check)
     seeds, Y = descent.run_seeds(Focus(sample.num_seeds, keeps_all))
     if check:
         descent.check(seeds if Y is None else Y)
@@ -150,17 +151,16 @@ def last_stage(
     *,
     seen: Seen | None = None,
     check: bool = True,
-) -> tuple[AbstractEnergy, int, Rows | None]:
-    """The energy that the last steps descend on, how many they are, and where they start; None: at Z."""
+) -> tuple[Stage, Rows | None]:
+    """The last steps, and where they start; None: at Z."""
     *earlier, last = energy.stages(steps)
-    for stage, count in earlier:
-        given = Z, as_sample(sample, len(Z)), stage, count, alpha, mu, init, seen
-        descent = _Descent(*given, watch=check)
+    for stage in earlier:
+        descent = _Descent(Z, as_sample(sample, len(Z)), stage, alpha, mu, init, seen, watch=check)
         init = descent.run()
         if check:
             descent.check(init)
         init = init.to(Z.dtype)
-    return *last, init
+    return last, init
 
 
 class _Descent:
@@ -170,8 +170,7 @@ class _Descent:
         self,
         Z: Rows,
         sample: Sample,
-        energy: AbstractEnergy,
-        steps: int,
+        stage: Stage,
         alpha: Alpha,
         mu: Rows | None,
         init: Rows | None,
@@ -179,15 +178,16 @@ class _Descent:
         *,
         watch: bool = True,
     ) -> None:
+        energy, self.steps, self.learned = stage
         if energy.acceleration != "none" and alpha != "auto":
             raise InputError(
                 f"acceleration='{energy.acceleration}' has its own step sizes; got alpha={alpha}."
             )
         exact = torch.promote_types(Z.dtype, torch.float32)
         like = Z.new_empty((), dtype=exact).expand(Z.shape)
-        self.energy, self.sample, self.steps, self.alpha, self.seen = energy, sample, steps, alpha, seen
-        self.learned = energy.learned()
-        self.problem = energy.of(self.learned, sample, mu, seen, like=like, alpha=alpha)
+        self.energy, self.sample, self.alpha, self.seen = energy, sample, alpha, seen
+        with torch.no_grad():
+            self.problem = energy.of(self.learned, sample, mu, seen, like=like, alpha=alpha)
         self.kernel = self.problem.fused()
         if Z.dtype not in (self.problem if self.kernel is None else self.kernel).dtypes:
             Z, mu, init = Z.to(exact), _to(mu, exact), _to(init, exact)
@@ -205,7 +205,12 @@ class _Descent:
             return Y
         like = self.Z.detach()
         make = partial(_make, self.energy, self.sample, self.seen, like, self.alpha)
-        Y = Recomputed.apply(self.Z, self.start, self.mu, make, *given, *self.learned)
+        if like.dtype == self.problem.rows.dtype:
+            pace = pace_of(self.problem, self.energy.acceleration)
+        else:
+            with torch.no_grad():
+                pace = make(self.mu, self.learned)
+        Y = Recomputed.apply(self.Z, self.start, self.mu, pace, make, *given, *self.learned)
         return Y
 
     def run_seeds(self, focus: Focus) -> tuple[SeedRows, Rows | None]:

@@ -157,18 +157,19 @@ class Smoothness(AbstractProblem):
         gamma = self.gamma
         return Z + gamma * self._mu if isinstance(gamma, Tensor) else torch.add(Z, self._mu, alpha=gamma)
 
-    def move(self, U: Rows, Z: Rows) -> Rows:
-        """A gradient step, or what the authors' code does in its place.
+    def descend(self, U: Rows, Z: Rows) -> Rows:
+        """One step, or what the authors' code does in its place.
 
         "authors": (1 - a) U + a lambda E (A + I) E U + a E^2 (Z - gamma (U - mu)),   E = (1 + lambda D)^-1/2
         """
         if self.energy.precondition != "authors":
-            return super().move(U, Z)
+            return super().descend(U, Z)
         lambda_ = self.energy.lambda_
         E = (1 + lambda_ * self._degree).rsqrt()
         neighbors = E * self._neighbors(E * U) + E.square() * U
         pull = self.target(Z) - self.gamma * U
-        return (1 - self.alpha) * U + self.alpha * (lambda_ * neighbors + E.square() * pull)
+        moved = (1 - self.alpha) * U + self.alpha * (lambda_ * neighbors + E.square() * pull)
+        return self.penalty.prox(moved, self.rows / 2)
 
     def fused(self) -> Kernel | None:
         """`musegnn.ops.descend`, for fixed lambda and gamma and an entrywise penalty."""

@@ -1,5 +1,6 @@
 """H, learned matrices between channels: any, diagonal, or diagonal and a few directions."""
 
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from musegnn.unfolding.penalty import Rows
+WayRows = Float[Tensor, "count nodes dim"]
 
 
 class Mixings(nn.Module):
@@ -37,22 +38,29 @@ class Mixings(nn.Module):
 
     def forward(self) -> tuple["Factors", Float[Tensor, " count"]]:
         """All of them, and at least |H|_2 of each; of any matrix of 512 columns no more than 3 % above it."""
-        if self.W is not None:
-            bound = _norm(self.W)
-            if self.limit == inf:
-                return Factors(self.W, None, None, None), bound
-            # As its singular values: the larger w, the larger w / sqrt(1 + w^2 / limit^2).
-            bound = (bound**-2 + self.limit**-2).rsqrt()
-            # H is made in float64 and rounded once.
-            bound = bound * (1 + self.W.shape[-1] ** 0.5 * torch.finfo(self.W.dtype).eps)
-            return Factors(_held_below(self.limit, self.W), None, None, None), bound
-        assert self.h is not None
-        bound = self.h.detach().double().abs().amax(dim=1)
-        if self.U is not None and self.V is not None:
-            bound = bound + _norm(self.U) * _norm(self.V)
-        share = (self.limit / bound).clamp(max=1).to(self.h)
-        U = None if self.U is None else share[:, None, None] * self.U
-        return Factors(None, share[:, None] * self.h, U, self.V), bound.clamp(max=self.limit)
+        return _held(self.raw, self.limit)
+
+    @property
+    def raw(self) -> "Factors":
+        """What is learned."""
+        return Factors(self.W, self.h, self.U, self.V)
+
+    @staticmethod
+    def together(several: Sequence["Mixings"]) -> list[tuple["Factors", Float[Tensor, " count"]]]:
+        """As each of them makes it, of all at once where they are of one kind: a GPU does as much in a go."""
+        kinds = {
+            (mixings.limit, *(None if part is None else part.shape[1:] for part in mixings.raw))
+            for mixings in several
+        }
+        if len(kinds) > 1:
+            return [mixings() for mixings in several]
+        raw = (
+            None if parts[0] is None else torch.cat(parts)
+            for parts in zip(*(mixings.raw for mixings in several), strict=True)
+        )
+        factors, norms = _held(Factors(*raw), several[0].limit)
+        counts = [len(next(part for part in mixings.raw if part is not None)) for mixings in several]
+        return list(zip(factors.split(counts), norms.split(counts), strict=True))
 
     @torch.no_grad()
     def matrices(self) -> Float[Tensor, "count dim dim"]:
@@ -69,10 +77,10 @@ class Factors(NamedTuple):
     U: Float[Tensor, "*count dim rank"] | None
     V: Float[Tensor, "*count dim rank"] | None
 
-    def each(self) -> list["Factors"]:
-        """One by one."""
-        count = next(len(part) for part in self if part is not None)
-        return [Factors(*(None if part is None else part[i] for part in self)) for i in range(count)]
+    def split(self, counts: Sequence[int]) -> list["Factors"]:
+        """So many at a time."""
+        parts = [[None] * len(counts) if part is None else part.split(list(counts)) for part in self]
+        return [Factors(*each) for each in zip(*parts, strict=True)]
 
     def to(self, dtype: torch.dtype) -> "Factors":
         """As what they are multiplied with is kept."""
@@ -97,15 +105,35 @@ class Factors(NamedTuple):
         back = self.transposed().weighed(weights).to(dtype).to(torch.float64).dense() / weight - exact.mT
         return torch.maximum(_norm(there), _norm(back))
 
-    def times(self, X: Rows) -> Rows:
-        """X H."""
+    def times(self, X: WayRows) -> WayRows:
+        """X_w H_w, of several."""
         if self.H is not None:
             return X @ self.H
         assert self.h is not None
-        scaled = X * self.h
+        scaled = X * self.h[:, None]
         if self.U is None or self.V is None:
             return scaled
-        return scaled.addmm_(X @ self.U, self.V.T)
+        return scaled.baddbmm_(X @ self.U, self.V.mT)
+
+    def taken_from(self, total: WayRows, X: WayRows) -> WayRows:
+        """total - X_w H_w, of several; `total` is written to."""
+        if self.H is not None:
+            return total.baddbmm_(X, self.H, alpha=-1)
+        assert self.h is not None
+        total = total.addcmul_(X, self.h[:, None], value=-1)
+        if self.U is None or self.V is None:
+            return total
+        return total.baddbmm_(X @ self.U, self.V.mT, alpha=-1)
+
+    def slopes(self, X: WayRows, Y: WayRows, weight: Float[Tensor, "count channels"]) -> "Factors":
+        """The gradient of sum_w <X_w H_w, weight_w Y_w> by each part."""
+        if self.H is not None:
+            return Factors((X.mT @ Y) * weight[:, None], None, None, None)
+        h, U, V = torch.sum(X * Y, dim=1, dtype=weight.dtype) * weight, None, None
+        if self.U is not None and self.V is not None:
+            U = X.mT @ (Y @ (weight[..., None] * self.V).to(Y.dtype))
+            V = weight[..., None] * (Y.mT @ (X @ self.U))
+        return Factors(None, h, U, V)
 
     def transposed(self) -> "Factors":
         """H'."""
@@ -115,6 +143,26 @@ class Factors(NamedTuple):
         """diag(weight) H; one weight for all channels, or one for each."""
         H, U = (None if part is None else weight[..., None] * part for part in (self.H, self.U))
         return Factors(H, None if self.h is None else weight * self.h, U, self.V)
+
+
+def _held(raw: Factors, limit: float) -> tuple[Factors, Float[Tensor, " count"]]:
+    W, h, U, V = raw
+    if W is not None:
+        bound = _norm(W)
+        if limit == inf:
+            return raw, bound
+        # As its singular values: the larger w, the larger w / sqrt(1 + w^2 / limit^2).
+        bound = (bound**-2 + limit**-2).rsqrt()
+        # H is made in float64 and rounded once.
+        bound = bound * (1 + W.shape[-1] ** 0.5 * torch.finfo(W.dtype).eps)
+        return Factors(_held_below(limit, W), None, None, None), bound
+    assert h is not None
+    bound = h.detach().double().abs().amax(dim=1)
+    if U is not None and V is not None:
+        bound = bound + _norm(U) * _norm(V)
+    share = (limit / bound).clamp(max=1).to(h)
+    U = None if U is None else share[:, None, None] * U
+    return Factors(None, share[:, None] * h, U, V), bound.clamp(max=limit)
 
 
 def _held_below(limit: float, W: Float[Tensor, "count dim dim"]) -> Float[Tensor, "count dim dim"]:

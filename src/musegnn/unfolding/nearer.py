@@ -20,7 +20,7 @@ def nearer(problem: AbstractProblem, Y: Rows, Z: Rows) -> Iterator[tuple[Rows, R
     """
     a, U, weight = problem.majorizer(), Y, 1.0
     while True:
-        before, Y = Y, problem.penalty.prox(U - a * problem.half_gradient(U, Z), a / 2)
+        before, Y = Y, problem.stepped(U, Z, a)
         yield Y, U
         if _points_uphill(U, Y, before, a):
             weight = 1.0

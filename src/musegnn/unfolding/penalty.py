@@ -67,6 +67,14 @@ class EntrywisePenalty(Penalty):
             X = -F.threshold(-X, -high, -high)
         return X
 
+    def passed(self, Y: Rows, G: Rows) -> Rows:
+        """G where an entry of Y = prox(X) moves with its entry of X, zeros elsewhere."""
+        weight, low, high = self.clip
+        if self.clip.is_free:
+            return G
+        is_free = (low < Y) & (Y < high)
+        return torch.where(is_free & (Y != 0) if weight else is_free, G, 0)
+
 
 @dataclass(frozen=True)
 class NoPenalty(EntrywisePenalty):

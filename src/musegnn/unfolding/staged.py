@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from musegnn.errors import InputError
 from musegnn.sampling.record import Sample
-from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen
+from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen, Stage
 from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.resident import Matrix
 
 
 class Staged(AbstractEnergy):
@@ -50,12 +51,20 @@ class Staged(AbstractEnergy):
         """The last energy on a sample."""
         return self.last.on(sample, mu, seen, like=like, alpha=alpha)
 
-    def stages(self, steps: int) -> list[tuple[AbstractEnergy, int]]:
+    def stages(self, steps: int) -> list[Stage]:
         """Shares that differ by a step at most; who has none is left out, but for the last."""
         ends = [steps * i // len(self.energies) for i in range(len(self.energies) + 1)]
         counts = [end - begin for begin, end in zip(ends, ends[1:], strict=False)]
         pairs: list[tuple[AbstractEnergy, int]] = list(zip(self.energies, counts, strict=True))  # type: ignore[arg-type]
-        return [pair for pair in pairs[:-1] if pair[1]] + pairs[-1:]
+        kept = [pair for pair in pairs[:-1] if pair[1]] + pairs[-1:]
+        energies, kind = [energy for energy, _ in kept], type(kept[0][0])
+        alike = all(type(energy) is kind for energy in energies)
+        made = kind.learned_together(energies) if alike else [energy.learned() for energy in energies]
+        return [Stage(*pair, learned) for pair, learned in zip(kept, made, strict=True)]
+
+    def matrices(self, sample: Sample) -> list[Matrix]:
+        """As each of them: none knows other relations."""
+        return list(dict.fromkeys(part for energy in self.energies for part in energy.matrices(sample)))  # type: ignore[operator]
 
     @contextmanager
     def linearized(self) -> Iterator[None]:

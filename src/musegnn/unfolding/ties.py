@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int32, Int64
+from jaxtyping import Float, Int64, Integer
 from torch import Tensor
 
 from musegnn import ops
@@ -25,7 +25,7 @@ class Csr:
     """Rows of a matrix of zeros and ones."""
 
     indptr: Int64[np.ndarray, " nodes_plus_1"]
-    indices: Int32[np.ndarray, " entries"]
+    indices: Integer[np.ndarray, " entries"]
 
 
 class Tie(NamedTuple):

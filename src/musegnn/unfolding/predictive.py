@@ -1,0 +1,95 @@
+"""Each node should be predictable from its neighbors."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from musegnn.errors import InputError
+from musegnn.sampling.record import Sample
+from musegnn.unfolding.mixing import Factors
+from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.stacks import (
+    Channels,
+    Stack,
+    WayColumns,
+    WayRows,
+    spread,
+    weighed,
+)
+from musegnn.unfolding.typed import Form, Mixed, TypedEnergy
+
+Average = Literal["row", "symmetric"]
+
+
+class Predictive(TypedEnergy):
+    """Each node should be predictable from its neighbors of relation r, and from those against it.
+
+        E_r(Y) = |h_r * (Y - P_r Y H_r)|^2,   h_r = 1 where a node has such a neighbor, else 0
+        half the gradient:  R - P_r' R H_r',   R = h_r * (Y - P_r Y H_r)
+
+    P_r takes the mean over the neighbors (`average="row"`), or is D_i^-1/2 A_r D_j^-1/2 ("symmetric").
+    """
+
+    directions = 2
+
+    def __init__(self, dim: int, *given: Any, average: Average = "row", **settings: Any) -> None:
+        super().__init__(dim, *given, **settings)
+        if average not in ("row", "symmetric"):
+            raise InputError(f"average must be 'row' or 'symmetric', got {average!r}.")
+        self.average = average
+
+    def form(self, stack: Stack, mixed: Mixed, sample: Sample, like: Tensor) -> Form:
+        """sum_r lambda_r |h_r * (Y - P_r Y H_r)|^2."""
+        return _Prediction(stack, mixed, self.average, like)
+
+
+class _Prediction(Form):
+    def __init__(self, stack: Stack, mixed: Mixed, average: Average, like: Tensor) -> None:
+        make = _means if average == "row" else _symmetric
+        self.mixed, self.scale, self._average = mixed, mixed.lambdas, average
+        self.P, (self._has,) = weighed(stack, average, like, make)
+
+    def look(self, Y: Rows) -> tuple[WayRows, ...]:
+        """P Y, and R = h * (Y - P Y H); a row of P without neighbors is 0."""
+        PY = spread(self.P, Y)
+        return PY, self.mixed.H.taken_from(self._has.to(Y.dtype) * Y, PY)
+
+    def fold(self, Y: Rows, seen: tuple[WayRows, ...]) -> tuple[WayRows, WayRows]:
+        """R, and R H' lambda."""
+        _, R = seen
+        return R, self.mixed.back.times(R)
+
+    def value(self, Y: Rows) -> Channels:
+        """|R|^2."""
+        return self.look(Y)[1].square().sum(dim=1)
+
+    def slopes(
+        self, U: Rows, of_U: tuple[WayRows, ...], V: Rows, of_V: tuple[WayRows, ...]
+    ) -> tuple[Channels, Factors]:
+        """Of <R(V), lambda R(U)>:  by lambda its terms,  by H  -(P V)' lambda R(U) - (P U)' lambda R(V)."""
+        (PU, R), (PV, T) = of_U, of_V
+        lambdas = self.mixed.lambdas
+        by_lambda = torch.sum(R * T, dim=1, dtype=lambdas.dtype)
+        by_H = [self.mixed.H.slopes(*pair, lambdas) for pair in ((PV, R), (PU, T))]
+        return by_lambda, Factors(*(None if a is None else -(a + b) for a, b in zip(*by_H, strict=True)))
+
+    def size(self) -> WayColumns:
+        """(1 + |H|) (h + |H| P'1) / 2, by |u - v|^2 <= (1 + |H|) (|u|^2 + |v|^2 / |H|) and Jensen.
+
+        Where |P|_2 <= 1, (1 + |H|)^2 / 2.
+        """
+        norms = self.mixed.norms.to(self._has)[:, None, None]
+        if self._average == "symmetric":
+            return ((1 + norms) ** 2 / 2).expand_as(self._has)
+        return (1 + norms) * (self._has + norms * self.P.load) / 2
+
+
+def _means(leaving: WayColumns, arriving: WayColumns) -> tuple[WayColumns, ...]:
+    """P = D_i^-1 A; h."""
+    return 1 / leaving.clamp(min=1), torch.ones_like(arriving), (leaving > 0).to(leaving)
+
+
+def _symmetric(leaving: WayColumns, arriving: WayColumns) -> tuple[WayColumns, ...]:
+    """P = D_i^-1/2 A D_j^-1/2; h."""
+    return leaving.clamp(min=1).rsqrt(), arriving.clamp(min=1).rsqrt(), (leaving > 0).to(leaving)
