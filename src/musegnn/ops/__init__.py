@@ -5,9 +5,6 @@ Random numbers are counted, not drawn in turn: `bits(key, counter)` is a functio
 kernel gives each node a stream of its own, `bits(key, node)`. So no result depends on the order of work.
 """
 
-import importlib
-from types import ModuleType
-
 import numpy as np
 from jaxtyping import Float, Float64, Int32, Int64, Integer, UInt, UInt8, UInt32, UInt64
 
@@ -29,16 +26,19 @@ import musegnn.ops.sample_neighbors.reference
 import musegnn.ops.settle.reference
 import musegnn.ops.shuffle.reference
 import musegnn.ops.spectral_bounds.reference  # noqa: F401
+from musegnn.ops.calls import Ids, Indices, Indptr, plain, version
 from musegnn.ops.descend.plan import Clip as Clip
 from musegnn.ops.descend.plan import Step as Step
 from musegnn.ops.descend.plan import num_bytes as num_bytes
-
-Ids = Integer[np.ndarray, " n"]
-Indptr = Int64[np.ndarray, " nodes_plus_1"]
-Indices = Integer[np.ndarray, " entries"]
-Rows = Float[np.ndarray, "nodes dim"]
-Mask = UInt8[np.ndarray, "nodes bytes"]
-Levels = UInt8[np.ndarray, " nodes"]
+from musegnn.ops.steps import cut as cut
+from musegnn.ops.steps import descend as descend
+from musegnn.ops.steps import propagate as propagate
+from musegnn.ops.steps import propagate_weighed as propagate_weighed
+from musegnn.ops.steps import pull_back as pull_back
+from musegnn.ops.steps import reweigh as reweigh
+from musegnn.ops.steps import reweigh_back as reweigh_back
+from musegnn.ops.steps import settle as settle
+from musegnn.ops.steps import spread as spread
 
 MAX_NODES = 1 << 32
 """Row and column share a 64-bit key."""
@@ -65,7 +65,7 @@ def partition_edges(
     Bucket b holds the rows with `row >> shift == b`; its keys are `keys[bounds[b] : bounds[b + 1]]`.
     `reverse` swaps the two bits of each pair (see `musegnn.graph.relation`).
     """
-    op = _op("partition_edges", compiled)
+    op = version("partition_edges", compiled)
     return op.partition_edges(source, target, code, shift=shift, num_buckets=num_buckets)  # type: ignore[no-any-return]
 
 
@@ -81,7 +81,7 @@ def merge_entries(
 
     The codes of repeated entries are joined by bitwise or.
     """
-    return _op("merge_entries", compiled).merge_entries(keys, codes, first_row, num_rows)  # type: ignore[no-any-return]
+    return version("merge_entries", compiled).merge_entries(keys, codes, first_row, num_rows)  # type: ignore[no-any-return]
 
 
 def random_bits(
@@ -91,12 +91,12 @@ def random_bits(
 
     bits(key, c) = mix(key + (c + 1) * 0x9E3779B97F4A7C15)   mod 2**64
     """
-    return _op("random_bits", compiled).random_bits(key, counters)  # type: ignore[no-any-return]
+    return version("random_bits", compiled).random_bits(key, counters)  # type: ignore[no-any-return]
 
 
 def shuffle(ids: Ids, key: int, *, compiled: bool = True) -> None:
     """Put ids into a random order, in place: every order has the same chance."""
-    _op("shuffle", compiled).shuffle(ids, key)
+    version("shuffle", compiled).shuffle(ids, key)
 
 
 def sample_neighbors(
@@ -106,15 +106,15 @@ def sample_neighbors(
 
     The pairs (node, neighbor), the nodes in their order. Every subset of the neighbors has the same chance.
     """
-    op = _op("sample_neighbors", compiled)
-    return op.sample_neighbors(_plain(indptr), _plain(indices), _plain(nodes), fanout, key)  # type: ignore[no-any-return]
+    op = version("sample_neighbors", compiled)
+    return op.sample_neighbors(plain(indptr), plain(indices), plain(nodes), fanout, key)  # type: ignore[no-any-return]
 
 
 def reach(
     indptr: Indptr, indices: Indices, nodes: Ids, fanout: int | None, key: int, *, compiled: bool = True
 ) -> Integer[np.ndarray, " reached"]:
     """One hop: the nodes and the neighbors that `sample_neighbors` draws for them, ascending, each once."""
-    return _op("reach", compiled).reach(_plain(indptr), _plain(indices), _plain(nodes), fanout, key)  # type: ignore[no-any-return]
+    return version("reach", compiled).reach(plain(indptr), plain(indices), plain(nodes), fanout, key)  # type: ignore[no-any-return]
 
 
 def random_walk(
@@ -127,8 +127,8 @@ def random_walk(
 
     A walk stays at a node without neighbors.
     """
-    op = _op("random_walk", compiled)
-    return op.random_walk(_plain(indptr), _plain(indices), roots, length, key)  # type: ignore[no-any-return]
+    op = version("random_walk", compiled)
+    return op.random_walk(plain(indptr), plain(indices), roots, length, key)  # type: ignore[no-any-return]
 
 
 def pagerank(
@@ -152,8 +152,8 @@ def pagerank(
     and added in a fixed order: every machine chooses the same nodes. Pushes for a seed read at most
     1 / (teleport tolerance) entries, and memory is taken for the nodes read, however large the graph is.
     """
-    op = _op("pagerank", compiled)
-    return op.pagerank(_plain(indptr), _plain(indices), _plain(seeds), top_k, teleport, tolerance)  # type: ignore[no-any-return]
+    op = version("pagerank", compiled)
+    return op.pagerank(plain(indptr), plain(indices), plain(seeds), top_k, teleport, tolerance)  # type: ignore[no-any-return]
 
 
 def induce_subgraph(
@@ -163,22 +163,22 @@ def induce_subgraph(
 
     The first `num_seeds` ids ascend, and so do those behind them; none repeats.
     """
-    op = _op("induce_subgraph", compiled)
-    return op.induce_subgraph(_plain(indptr), _plain(indices), _plain(node_ids), num_seeds)  # type: ignore[no-any-return]
+    op = version("induce_subgraph", compiled)
+    return op.induce_subgraph(plain(indptr), plain(indices), plain(node_ids), num_seeds)  # type: ignore[no-any-return]
 
 
 def hops(
     indptr: Indptr, indices: Indices, num_seeds: int, *, compiled: bool = True
 ) -> UInt8[np.ndarray, " nodes"]:
     """How many edges each node is away from the nearest of the first `num_seeds`; 255 if as many or more."""
-    return _op("hops", compiled).hops(_plain(indptr), _plain(indices), num_seeds)  # type: ignore[no-any-return]
+    return version("hops", compiled).hops(plain(indptr), plain(indices), num_seeds)  # type: ignore[no-any-return]
 
 
 def local_ids(
     node_ids: Ids, ids: Integer[np.ndarray, " m"], num_nodes: int, *, compiled: bool = True
 ) -> Int64[np.ndarray, " m"]:
     """The position of each of `ids` in `node_ids`, which are distinct and hold them all."""
-    return _op("local_ids", compiled).local_ids(_plain(node_ids), _plain(ids), num_nodes)  # type: ignore[no-any-return]
+    return version("local_ids", compiled).local_ids(plain(node_ids), plain(ids), num_nodes)  # type: ignore[no-any-return]
 
 
 def look_up_codes(
@@ -192,17 +192,17 @@ def look_up_codes(
     compiled: bool = True,
 ) -> UInt[np.ndarray, " entries"]:
     """The code that each entry of a subgraph has in the graph, of which it must be an entry."""
-    graph = [_plain(part) for part in (indptr, indices, codes)]
-    sample = [_plain(part) for part in (node_ids, sample_indptr, sample_indices)]
-    return _op("relate", compiled).look_up_codes(*graph, *sample)  # type: ignore[no-any-return]
+    graph = [plain(part) for part in (indptr, indices, codes)]
+    sample = [plain(part) for part in (node_ids, sample_indptr, sample_indices)]
+    return version("relate", compiled).look_up_codes(*graph, *sample)  # type: ignore[no-any-return]
 
 
 def split_by_bit(
     indptr: Indptr, indices: Indices, codes: UInt[np.ndarray, " entries"], bit: int, *, compiled: bool = True
 ) -> tuple[Indptr, Integer[np.ndarray, " kept"]]:
     """The entries whose code has a bit, as a matrix of their own."""
-    parts = [_plain(part) for part in (indptr, indices, codes)]
-    return _op("relate", compiled).split_by_bit(*parts, bit)  # type: ignore[no-any-return]
+    parts = [plain(part) for part in (indptr, indices, codes)]
+    return version("relate", compiled).split_by_bit(*parts, bit)  # type: ignore[no-any-return]
 
 
 def side_by_side(
@@ -212,7 +212,7 @@ def side_by_side(
 
     Column j of B_t becomes column t n + j; the entries of a row stay in the order of the matrices.
     """
-    return _op("relate", compiled).side_by_side(_plain(indptr), _plain(indices), num_matrices)  # type: ignore[no-any-return]
+    return version("relate", compiled).side_by_side(plain(indptr), plain(indices), num_matrices)  # type: ignore[no-any-return]
 
 
 def spectral_bounds(
@@ -229,7 +229,7 @@ def spectral_bounds(
 
     All four are 0 of a subgraph without nodes.
     """
-    return _op("spectral_bounds", compiled).spectral_bounds(_plain(indptr), _plain(indices))  # type: ignore[no-any-return]
+    return version("spectral_bounds", compiled).spectral_bounds(plain(indptr), plain(indices))  # type: ignore[no-any-return]
 
 
 def dropout(
@@ -249,186 +249,7 @@ def dropout(
     bits_i are 16 of the 64 bits at place i // 4 of the stream `key` (`random_bits`), so that the same key
     drops the same entries again.
     """
-    _op("dropout", compiled).dropout(X, key, threshold, relu=relu, out=out, threads=threads)
-
-
-def propagate(
-    indptr: Indptr, indices: Indices, X: Rows, out: Rows, *, threads: int = 1, compiled: bool = True
-) -> None:
-    """out = A X: the sum of the rows of the neighbors."""
-    _op("descend", compiled).propagate(_plain(indptr), _plain(indices), _plain(X), out, threads=threads)
-
-
-def propagate_weighed(
-    indptr: Indptr,
-    indices: Indices,
-    left: Float[np.ndarray, " nodes"],
-    right: Float[np.ndarray, " nodes"],
-    X: Rows,
-    out: Rows,
-    take: Float[np.ndarray, " nodes"] | None = None,
-    B: Rows | None = None,
-    *,
-    threads: int = 1,
-    compiled: bool = True,
-) -> None:
-    """out = left A (right X), and take B if both are given; A may have a direction."""
-    graph, weights, added = (_plain(indptr), _plain(indices)), (_plain(left), _plain(right)), ()
-    if take is not None and B is not None:
-        added = _plain(take), _plain(B)  # type: ignore[assignment]
-    op = _op("descend", compiled)
-    op.propagate_weighed(*graph, *weights, _plain(X), out, *added, threads=threads)
-
-
-def descend(
-    indptr: Indptr,
-    indices: Indices,
-    step: Step,
-    X: Rows,
-    B: Rows,
-    clip: Clip,
-    out: Rows,
-    mask: Mask | None = None,
-    *,
-    watch: bool = False,
-    levels: Levels | None = None,
-    limit: int = 0,
-    threads: int = 1,
-    compiled: bool = True,
-) -> float | None:
-    """One proximal step on a quadratic energy; A is symmetric and has no weights.
-
-        moved = keep X + left A (right X) + take B
-        out   = argmin_Y |Y - moved|^2 / 2 + (take / 2) (weight |Y|_1, low <= Y <= high)
-        mask  = bits: whether an entry of `out` changes when its entry of `moved` does
-
-    Returns, if asked to `watch`, <X, (X - moved) / take - B> + weight |X|_1: where `take` is the step size of
-    an energy <X, H X> - 2 <X, B> + weight |X|_1, this is that energy of X.
-    With `levels`, only rows whose level is at most `limit` are written to `out` and `mask`, or watched.
-    A row is added up by one thread, in the order of its entries: their number changes no bit of `out`.
-    """
-    graph, rows = (_plain(indptr), _plain(indices)), (_plain(X), _plain(B))
-    op, some = _op("descend", compiled), {"levels": levels, "limit": limit}
-    return op.descend(*graph, step, *rows, clip, out, mask, watch=watch, threads=threads, **some)  # type: ignore[no-any-return]
-
-
-def pull_back(
-    indptr: Indptr,
-    indices: Indices,
-    step: Step,
-    V: Rows,
-    mask: Mask | None,
-    total: Rows,
-    out: Rows,
-    *,
-    levels: Levels | None = None,
-    limit: int = 0,
-    threads: int = 1,
-    compiled: bool = True,
-) -> None:
-    """The transpose of `descend`: V is the gradient behind it, with zeros where its mask has them.
-
-        total += take V
-        out    = keep V + right A (left V), with zeros where `mask` (of the step before) has them
-
-    With `levels`, only in rows whose level is at most `limit`.
-    """
-    graph, some = (_plain(indptr), _plain(indices)), {"levels": levels, "limit": limit}
-    _op("descend", compiled).pull_back(*graph, step, _plain(V), mask, total, out, threads=threads, **some)
-
-
-def cut(V: Rows, mask: Mask, *, threads: int = 1, compiled: bool = True) -> None:
-    """Zeros into V where the mask has them, in place."""
-    _op("descend", compiled).cut(V, mask, threads=threads)
-
-
-def reweigh(
-    indptr: Indptr,
-    indices: Indices,
-    X: Rows,
-    rho: str,
-    scale: float,
-    out: Rows,
-    *,
-    threads: int = 1,
-    compiled: bool = True,
-) -> None:
-    """out_i = sum over the neighbors j of rho'(|D|^2 / scale) D,   D = X_i - X_j.
-
-    rho is "geman", t / (1 + t); "charbonnier", 2 (sqrt(1 + t) - 1); or "truncated", min(t, 1).
-    """
-    graph = _plain(indptr), _plain(indices)
-    _op("reweigh", compiled).reweigh(*graph, _plain(X), rho, scale, out, threads=threads)
-
-
-def reweigh_back(
-    indptr: Indptr,
-    indices: Indices,
-    X: Rows,
-    G: Rows,
-    rho: str,
-    scale: float,
-    out: Rows,
-    *,
-    frozen: bool = False,
-    threads: int = 1,
-    compiled: bool = True,
-) -> None:
-    """The derivative of `reweigh` at X along G; it is symmetric where A is, as that is half a gradient.
-
-        out_i = sum_j rho' V + (2 / scale) rho'' <D, V> D,   V = G_i - G_j
-
-    Frozen, the weights rho' are constants: without the second term.
-    """
-    graph, settings = (_plain(indptr), _plain(indices)), {"frozen": frozen, "threads": threads}
-    _op("reweigh", compiled).reweigh_back(*graph, _plain(X), _plain(G), rho, scale, out, **settings)
-
-
-def spread(
-    indptr: Int64[np.ndarray, " rows_plus_1"],
-    indices: Indices,
-    weight: Float[np.ndarray, " entries"],
-    X: Float[np.ndarray, "columns dim"],
-    out: Float[np.ndarray, "rows dim"],
-    *,
-    threads: int = 1,
-    compiled: bool = True,
-) -> None:
-    """out = P X: row r is the sum over its entries e of weight_e X_(column of e); P need not be square."""
-    matrix = _plain(indptr), _plain(indices), _plain(weight)
-    _op("settle", compiled).spread(*matrix, _plain(X), out, threads=threads)
-
-
-def settle(
-    indptr: Indptr,
-    indices: Indices,
-    weight: Float[np.ndarray, " entries"],
-    M: Float[np.ndarray, "columns dim"],
-    R: Float[np.ndarray, "terms nodes dim"],
-    scale: Float[np.ndarray, "terms dim"],
-    keep: Float[np.ndarray, " nodes"],
-    take: Float[np.ndarray, " nodes"],
-    X: Rows,
-    B: Rows | None,
-    clip: Clip,
-    out: Rows,
-    *,
-    threads: int = 1,
-    compiled: bool = True,
-) -> None:
-    """One proximal step on a sum of terms, from what has been made of each.
-
-        total = sum_t scale_t R_t - P M
-        moved = keep X + take (B - total)
-        out   = argmin_Y |Y - moved|^2 / 2 + (take / 2) (weight |Y|_1, low <= Y <= high)
-
-    `scale` has a number for each channel of each term; B may be left out. A row is added up by one thread, in
-    the order of its entries: their number changes no bit.
-    """
-    matrix = _plain(indptr), _plain(indices), _plain(weight)
-    rows = [_plain(part) for part in (M, R, scale, keep, take, X)]
-    added = None if B is None else _plain(B)
-    _op("settle", compiled).settle(*matrix, *rows, added, clip, out, threads=threads)
+    version("dropout", compiled).dropout(X, key, threshold, relu=relu, out=out, threads=threads)
 
 
 def is_cold() -> bool:
@@ -436,14 +257,3 @@ def is_cold() -> bool:
     from musegnn.ops.kernel import is_cold
 
     return is_cold()
-
-
-def _plain(array: np.ndarray) -> np.ndarray:
-    """A read-only view without NumPy's memmap class: a kernel is then compiled once, for mapped or not."""
-    view = array.view(np.ndarray)
-    view.flags.writeable = False
-    return view
-
-
-def _op(name: str, compiled: bool) -> ModuleType:
-    return importlib.import_module(f"musegnn.ops.{name}.{'numba' if compiled else 'reference'}")
