@@ -635,7 +635,7 @@ def test_entries_beyond_32_bits_are_found():
     # The kernels themselves, for two blocks only: all other columns would take minutes.
     begin = dim - 128
     X_, B_, V_ = (ops.plain(part) for part in (X, B, V))
-    arrays = ops.plain(csr.indptr), numba._unsigned(ops._plain(csr.indices)), *tail.step
+    arrays = ops.plain(csr.indptr), numba._unsigned(ops.plain(csr.indices)), *tail.step
     limits = (np.float32(0), np.float32(-np.inf), np.float32(np.inf))
     no_energy, no_levels = np.zeros((0, dim)), (np.empty(0, dtype=np.uint8), 0)
     numba._descend(0, 5, begin, dim, 0, *arrays, X_, B_, *limits, out, mask, no_energy, *no_levels)

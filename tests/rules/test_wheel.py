@@ -20,8 +20,8 @@ from musegnn import ops
 from musegnn.cli.main import main
 
 # Kernels are compiled once for each place of installation: half a minute that tells nothing of the wheel.
-op = ops._op
-ops._op = lambda name, compiled: op(name, False)
+version = ops.version
+ops.version = ops.steps.version = lambda name, compiled: version(name, False)
 assert Path(musegnn.__file__).is_relative_to(sys.argv[1]), musegnn.__file__
 colors = ["red", "blue"]
 Path("edges.csv").write_text("".join(f"{i},{(i + 2) % 60}\\n{i},{(i + 4) % 60}\\n" for i in range(60)))
