@@ -7,9 +7,9 @@ debian, which has two relations: one sample as training loads it (ShadowKHop, fa
 the whole graph. A step is one of `unfold`, with the problem made beforehand. Its ingredients, on the same
 matrices, in the same width and dtype, as plain functions that return a new tensor:
 
-    predictive   for each relation and direction 2 sums over neighbors (`musegnn.unfolding.ties.along`: along
-                 the relation and back) and 2 products X @ H; of rank r, 2 times X * h (a diagonal), X @ U
-                 and the result @ V'; of rank 0, 2 times X * h
+    predictive   for each relation and direction 2 sums over neighbors (`musegnn.unfolding.propagate.summed`:
+                 along the relation and back) and 2 products X @ H; of rank r, 2 times X * h (a diagonal),
+                 X @ U and the result @ V'; of rank 0, 2 times X * h
     relational   for each relation 2 sums and 3 products
     robust, paper    1 sum over the neighbors of the whole graph, without relations
 
@@ -59,9 +59,9 @@ from musegnn.training.batches import Loader
 from musegnn.unfolding import kernel
 from musegnn.unfolding.acceleration import pace_of
 from musegnn.unfolding.contract import AbstractEnergy
-from musegnn.unfolding.propagate import propagate
+from musegnn.unfolding.propagate import propagate, summed
 from musegnn.unfolding.subgraph import as_sample
-from musegnn.unfolding.ties import along, ties
+from musegnn.unfolding.ties import ties
 
 RELATIONS, STEPS, RANK, WARM_UP, LEAST = 2, 4, 16, 1, 2
 ENOUGH = 2.0
@@ -144,7 +144,7 @@ def sums_of(case: Case, name: str) -> list[Callable[[Tensor], Tensor]]:
     if not name.startswith(("predictive", "relational")):
         return [partial(propagate, case.sample)]
     ways = [way for tie in ties(case.sample, RELATIONS) for way in (tie, tie.back)]
-    return [partial(along, way) for way in ways] * (2 if name.startswith("predictive") else 1)
+    return [partial(summed, *way) for way in ways] * (2 if name.startswith("predictive") else 1)
 
 
 def matrices_of(case: Case, name: str) -> list[Tensor]:

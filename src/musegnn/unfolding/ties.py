@@ -1,4 +1,4 @@
-"""The edges of a subgraph by relation and direction, and sums along them, differentiable."""
+"""The edges of a subgraph by relation and direction."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +13,6 @@ from torch import Tensor
 from musegnn import ops
 from musegnn.errors import InputError
 from musegnn.sampling.record import Sample
-from musegnn.unfolding.penalty import Rows
-from musegnn.unfolding.propagate import summed
 from musegnn.unfolding.resident import Matrix, degree_of
 
 Columns = Float[Tensor, "nodes 1"]
@@ -75,11 +73,6 @@ def _split(sample: Sample, num_relations: int) -> list[Tie]:
         Csr(*ops.split_by_bit(sample.indptr, sample.indices, codes, bit)) for bit in range(2 * num_relations)
     ]
     return [Tie(*ways[2 * r : 2 * r + 2]) for r in range(num_relations)]
-
-
-def along(tie: Tie, X: Rows) -> Rows:
-    """A X: row i is the sum of the rows j with an edge i -> j."""
-    return summed(tie.A, tie.At, X)
 
 
 def kept(
