@@ -128,11 +128,11 @@ class Factors(NamedTuple):
     def slopes(self, X: WayRows, Y: WayRows, weight: Float[Tensor, "count channels"]) -> "Factors":
         """The gradient of sum_w <X_w H_w, weight_w Y_w> by each part."""
         if self.H is not None:
-            return Factors((X.mT @ Y) * weight[:, None], None, None, None)
+            return Factors(_crossed(X, Y) * weight[:, None], None, None, None)
         h, U, V = torch.sum(X * Y, dim=1, dtype=weight.dtype) * weight, None, None
         if self.U is not None and self.V is not None:
-            U = X.mT @ (Y @ (weight[..., None] * self.V).to(Y.dtype))
-            V = weight[..., None] * (Y.mT @ (X @ self.U))
+            U = _crossed(X, Y @ (weight[..., None] * self.V).to(Y.dtype))
+            V = weight[..., None] * _crossed(Y, X @ self.U)
         return Factors(None, h, U, V)
 
     def transposed(self) -> "Factors":
@@ -143,6 +143,14 @@ class Factors(NamedTuple):
         """diag(weight) H; one weight for all channels, or one for each."""
         H, U = (None if part is None else weight[..., None] * part for part in (self.H, self.U))
         return Factors(H, None if self.h is None else weight * self.h, U, self.V)
+
+
+def _crossed(X: WayRows, Y: Float[Tensor, "count nodes others"]) -> Float[Tensor, "count dim others"]:
+    """X_w' Y_w, of several."""
+    if X.dtype == torch.float32:
+        # One by one: a GPU then cuts their long sums, and is up to ten times as fast.
+        return torch.stack([x.T @ y for x, y in zip(X, Y, strict=True)])
+    return X.mT @ Y
 
 
 def _held(raw: Factors, limit: float) -> tuple[Factors, Float[Tensor, " count"]]:
