@@ -178,9 +178,10 @@ def test_the_norms_of_h_are_bounded_tightly_and_held(rank, size):
 
 
 @ranks
-def test_slopes_of_h_are_those_of_autograd(rank):
-    made = learned(Mixings(3, 8, rank))
-    X, Y = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_slopes_of_h_are_those_of_autograd(rank, dtype):
+    made = learned(Mixings(3, 8, rank)).to(dtype)
+    X, Y = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(3), dtype=dtype)
     weight = torch.arange(1, 25).view(3, 8).to(X)
     parts = [part for part in made.raw if part is not None]
     expected = torch.autograd.grad((made.raw.times(X) * weight[:, None] * Y).sum(), parts)

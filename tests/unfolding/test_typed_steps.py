@@ -1,0 +1,109 @@
+"""Typed energies: a step in one pass is that of a tape, and the way back by hand is that of autograd."""
+
+import pytest
+import torch
+from test_relational import DIM, KINDS, by_tape, graph, kinds, learned, ranks, rows
+
+from musegnn import Predictive, unfold
+from musegnn.unfolding.typed import TypedProblem
+
+PENALTIES = ["none", "relu", "l1", "nonnegative_l1", "box"]
+paces = pytest.mark.parametrize("acceleration", ["none", "momentum", "chebyshev"])
+
+
+def energies(kind, rank, acceleration="none"):
+    """Whatever a lambda is for, with each penalty that goes by entries."""
+    for number, prox in enumerate(PENALTIES if acceleration != "chebyshev" else ["none"]):
+        for lambda_per in ("graph", "relation", "channel"):
+            how = {"lambda_per": lambda_per, "rank": rank, "acceleration": acceleration}
+            energy = KINDS[kind](num_relations=2, gamma=0.4, prox=prox, **how)
+            yield f"{prox}, {lambda_per}", learned(energy, number)
+
+
+@kinds
+@ranks
+@pytest.mark.parametrize("hub", [False, True])
+def test_a_step_in_one_pass_is_that_of_a_tape(kind, rank, hub):
+    g = graph(3, hub=hub, empty=(1,) if hub else ())
+    (Y, Z, mu), seen = rows(g.num_nodes), torch.arange(g.num_nodes) % 3 > 0
+    for name, energy in energies(kind, rank):
+        for given in ({}, {"mu": mu}, {"mu": mu, "seen": seen}):
+            energy.gamma = 0.4 if given else 0.0
+            problem = energy.problem(Z, g, **given)
+            for what, *how in (
+                (problem.product, Y),
+                (problem.half_gradient, Y, Z),
+                (problem.descend, Y, Z),
+                (problem.stepped, Y, Z, 0.3 * problem.rows),
+            ):
+                with torch.no_grad():
+                    found = what(*how)
+                expected = what(*how).detach()
+                torch.testing.assert_close(found, expected, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@kinds
+@ranks
+@paces
+def test_the_way_back_by_hand_is_that_of_autograd(kind, rank, acceleration, monkeypatch):
+    """Of Z, the start, the means, lambda and all parts of H."""
+    g = graph(4, hub=True)
+    (weights, Z, mu), seen = rows(g.num_nodes), torch.arange(g.num_nodes) % 3 > 0
+    start = rows(g.num_nodes, seed=1)[0]
+    given = [part.requires_grad_() for part in (Z, mu, start)]
+    steps_back, back = [], TypedProblem.back
+    monkeypatch.setattr(TypedProblem, "back", lambda *parts: steps_back.append(0) or back(*parts))
+    for name, energy in energies(kind, rank, acceleration):
+        wanted = [*given, *energy.parameters()]
+
+        def gradients(energy=energy, wanted=wanted):
+            Y = unfold(Z, g, energy, 6, mu=mu, init=start, seen=seen)
+            return torch.autograd.grad((weights * Y).sum(), wanted)
+
+        found, num_steps = gradients(), len(steps_back)
+        with monkeypatch.context() as without:
+            without.setattr(TypedProblem, "goes_back", False)
+            expected = gradients()
+        assert num_steps == len(steps_back) == 6
+        steps_back.clear()
+        torch.testing.assert_close(found, expected, msg=lambda text, name=name: f"{name}: {text}")
+        assert all(part.abs().max() > 0 for part in found)
+
+
+@pytest.mark.parametrize("why", ["a penalty of rows", "a parameter more", "a frozen H"])
+def test_where_it_cannot_be_by_hand_autograd_goes_back(why):
+    """And where not all is wanted, what is comes out the same."""
+
+    class Louder(Predictive):
+        """With a parameter of its own."""
+
+        def __init__(self):
+            super().__init__(DIM, 2)
+            self.gain = torch.nn.Parameter(torch.tensor(0.3, dtype=torch.float64))
+
+        @property
+        def lambdas(self):
+            return super().lambdas * self.gain.exp()
+
+    g = graph(5)
+    energy = learned(Predictive(DIM, 2, prox="group") if why == "a penalty of rows" else Predictive(DIM, 2))
+    if why == "a parameter more":
+        energy = Louder().double()
+    energy.mixings.W.requires_grad_(why != "a frozen H")
+    _, Z, _ = rows(g.num_nodes)
+    wanted = [Z.requires_grad_(), *(part for part in energy.parameters() if part.requires_grad)]
+    assert energy.problem(Z, g).goes_back == (why == "a frozen H")
+    found = torch.autograd.grad(unfold(Z, g, energy, 5).square().sum(), wanted)
+    expected = torch.autograd.grad(by_tape(energy, Z, g, 5).square().sum(), wanted)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_graph_without_edges():
+    g, energy = graph(0, nodes=4, empty=(0, 1)), learned(Predictive(DIM, 2))
+    assert not len(g.indices)
+    _, Z, _ = rows(g.num_nodes)
+    Y = unfold(Z.requires_grad_(), g, energy, 3)
+    torch.testing.assert_close(Y, Z.clamp(min=0))
+    dZ, *others = torch.autograd.grad(Y.sum(), [Z, *energy.parameters()])
+    torch.testing.assert_close(dZ, (Z > 0).to(Z))
+    assert not any(part.any() for part in others)
