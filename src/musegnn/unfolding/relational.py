@@ -49,22 +49,21 @@ class _Agreement(Form):
         self.P, (self._out, self._into) = weighed(stack, laplacian, like, make)
 
     def look(self, Y: Rows) -> tuple[WayRows, ...]:
-        """Y H, P Y, and what a node says beyond its neighbors, s^2 d_out Y H - P Y;  P = s A s."""
+        """Y H, P Y, and what neighbors say beyond a node, P Y - s^2 d_out Y H;  P = s A s."""
         said, heard = self.mixed.H.times(Y.expand(len(self.mixed.lambdas), -1, -1)), spread(self.P, Y)
-        return said, heard, (self._out * said - heard).to(Y.dtype)
+        return said, heard, torch.addcmul(heard, self._out, said, value=-1).to(Y.dtype)
 
     def fold(self, Y: Rows, seen: tuple[WayRows, ...]) -> tuple[WayRows, WayRows]:
         """What a node hears from itself, with lambda; and lambda Y H."""
         said, _, beyond = seen
         lambdas = self.mixed.lambdas[:, None]
-        return self.mixed.back.times(beyond) + (lambdas * self._into * Y).to(Y.dtype), (lambdas * said).to(
-            Y.dtype
-        )
+        own, said = (lambdas * self._into * Y).to(Y.dtype), (lambdas * said).to(Y.dtype)
+        return self.mixed.back.taken_from(own, beyond), said
 
     def value(self, Y: Rows) -> Channels:
         """The sum over edges, as s^2 d_out |Y H|^2 + s^2 d_in |Y|^2 - 2 <Y H, P Y>."""
         said, heard, beyond = self.look(Y)
-        return (said * (beyond - heard) + self._into * Y.square()).sum(dim=1)
+        return (self._into * Y.square() - said * (beyond + heard)).sum(dim=1)
 
     def slopes(
         self, U: Rows, of_U: tuple[WayRows, ...], V: Rows, of_V: tuple[WayRows, ...]
@@ -72,11 +71,11 @@ class _Agreement(Form):
         """Of the sum over edges of <s_i V_i H - s_j V_j, lambda (s_i U_i H - s_j U_j)>."""
         (said, _, beyond), (said_by_V, heard_by_V, beyond_V) = of_U, of_V
         lambdas = self.mixed.lambdas
-        products = said_by_V * beyond + (self._into * (V * U)).to(U.dtype) - heard_by_V * said
+        products = (self._into * (V * U)).to(U.dtype) - said_by_V * beyond - heard_by_V * said
         pairs = (V, beyond), (U, beyond_V)
         by_H = [self.mixed.H.slopes(X.expand_as(Y), Y, lambdas) for X, Y in pairs]
         by_lambda = torch.sum(products, dim=1, dtype=lambdas.dtype)
-        return by_lambda, Factors(*(None if a is None else a + b for a, b in zip(*by_H, strict=True)))
+        return by_lambda, Factors(*(None if a is None else -(a + b) for a, b in zip(*by_H, strict=True)))
 
     def size(self) -> WayColumns:
         """|H|^2 s^2 d_out + s^2 d_in, since |u - v|^2 <= 2 |u|^2 + 2 |v|^2."""
