@@ -1,10 +1,17 @@
 """Typed energies: a step in one pass is that of a tape, and the way back by hand is that of autograd."""
 
+import gc
+from dataclasses import replace
+from weakref import ref
+
+import numpy as np
 import pytest
 import torch
 from test_relational import DIM, KINDS, by_tape, graph, kinds, learned, ranks, rows
 
-from musegnn import Predictive, unfold
+from musegnn import Draws, Predictive, ShadowKHop, unfold
+from musegnn.graph.relation import codes_of
+from musegnn.unfolding.stacks import stacked
 from musegnn.unfolding.typed import TypedProblem
 
 PENALTIES = ["none", "relu", "l1", "nonnegative_l1", "box"]
@@ -107,3 +114,24 @@ def test_a_graph_without_edges():
     dZ, *others = torch.autograd.grad(Y.sum(), [Z, *energy.parameters()])
     torch.testing.assert_close(dZ, (Z > 0).to(Z))
     assert not any(part.any() for part in others)
+
+
+@kinds
+@pytest.mark.parametrize("num_relations", [0, 2])
+def test_what_is_made_of_a_sample_goes_with_it(kind, num_relations):
+    """Training meets a new sample in every step: what is kept of each would fill the memory."""
+    g = graph(4)
+    draws = Draws(g, ShadowKHop([3, 2]), np.arange(4), batch_size=4)
+    sample = draws[0]
+    sample = replace(sample, relation=codes_of(g, sample.node_ids, sample.indptr, sample.indices))
+    energy = learned(KINDS[kind](num_relations=num_relations))
+    Z = rows(sample.num_nodes)[0].requires_grad_()
+    torch.autograd.grad(unfold(Z, sample, energy, 3, trace=True).Y.sum(), [Z, *energy.parameters()])
+    made = stacked(sample, num_relations, energy.ways)
+    left = [ref(part) for part in (sample, made, made.A, made.At)]
+    gc.disable()
+    try:
+        del sample, made
+        assert [part() for part in left] == [None] * 4
+    finally:
+        gc.enable()

@@ -39,9 +39,13 @@ class Stack:
 
 
 class Spread(NamedTuple):
-    """P = [P_1; P_2; ...]: the weight of each entry, of the transpose in its own order."""
+    """P = [P_1; P_2; ...]: the weight of each entry, of the transpose in its own order.
 
-    stack: Stack
+    It is kept as long as the stack lives, and so must not hold the stack.
+    """
+
+    A: Matrix
+    At: Matrix
     weight: Entries
     back: Entries
     load: WayColumns
@@ -63,8 +67,9 @@ def stacked(sample: Sample, num_relations: int, directions: int) -> Stack:
 
 def _stack(sample: Sample, num_relations: int, directions: int) -> Stack:
     if not num_relations:
-        # Symmetric: its own transpose.
-        return Stack(sample, sample, 1)
+        # Symmetric: its own transpose. Not the sample itself, which would then be kept by what it keeps.
+        matrix = Csr(sample.indptr, sample.indices)
+        return Stack(matrix, matrix, 1)
     ways = [way for tie in ties(sample, num_relations) for way in (tie, tie.back)[:directions]]
     below, backs = (_one_below_the_other([way[side] for way in ways]) for side in (0, 1))
     return Stack(below, Csr(*ops.side_by_side(backs.indptr, backs.indices, len(ways))), len(ways))
@@ -105,15 +110,23 @@ def weighed(
             # A column for each way, to tell them apart in one sum: (P_w' 1)_j is entry (j, w).
             ones = torch.eye(size[0], dtype=exact, device=like.device)[:, None].expand(-1, n, -1)
             load = _sum(stack.At, back, ones.reshape(-1, size[0])).T[..., None]
-            found[key] = Spread(stack, there, back, load), *others
+            found[key] = Spread(stack.A, stack.At, there, back, load), *others
     spread, *others = found[key]
     return spread, tuple(others)
+
+
+def edges_of(P: Spread, device: torch.device) -> list[Int64[Tensor, "2 edges"]]:
+    """Of each way the nodes i and j of its entries."""
+    (rows, columns), (num_ways, n, _) = _ends(P.A, device), P.load.shape
+    edges = torch.stack([rows % max(n, 1), columns])
+    counts = np.diff(P.A.indptr[::n]).tolist() if n else [0] * num_ways
+    return list(edges.split(counts, dim=1))
 
 
 def spread(P: Spread, X: Rows) -> WayRows:
     """P_w X of each way."""
     found: Tensor = _Sum.apply(X, P, True)
-    return found.view(P.stack.num_ways, len(X), X.shape[1])
+    return found.view(len(P.load), len(X), X.shape[1])
 
 
 def gathered(P: Spread, M: WayRows) -> Rows:
@@ -146,17 +159,17 @@ def settled(
         from musegnn.ops.settle import triton
 
         X, B = X.contiguous(), None if B is None else B.contiguous()
-        out, csr = torch.empty_like(X), resident(P.stack.At, X.device).csr
+        out, csr = torch.empty_like(X), resident(P.At, X.device).csr
         triton.settle(csr, P.back, M, R.contiguous(), scale, keep, take, X, B, clip, out)
         return out
     if X.device.type == "cpu":
         wide = [part.to(exact).contiguous().numpy() for part in (M, R, scale, keep, take, X)]
         added = None if B is None else B.to(exact).contiguous().numpy()
-        out, At = torch.empty(X.shape, dtype=exact), P.stack.At
+        out, At = torch.empty(X.shape, dtype=exact), P.At
         given: Any = At.indptr, At.indices, P.back.numpy(), *wide, added, clip, out.numpy()
         ops.settle(*given, threads=torch.get_num_threads())
         return out.to(X.dtype)
-    total = (scale[:, None] * R).sum(dim=0) - _sum(P.stack.At, P.back, M)
+    total = (scale[:, None] * R).sum(dim=0) - _sum(P.At, P.back, M)
     moved = keep[:, None] * X + take[:, None] * (-total if B is None else B - total)
     return (moved if penalty is None else penalty.prox(moved, take[:, None] / 2)).to(X.dtype)
 
@@ -176,7 +189,7 @@ class _Sum(Function):
 
 
 def _side(P: Spread, is_there: bool) -> tuple[Matrix, Entries]:
-    return (P.stack.A, P.weight) if is_there else (P.stack.At, P.back)
+    return (P.A, P.weight) if is_there else (P.At, P.back)
 
 
 def _sum(matrix: Matrix, weight: Entries, X: Float[Tensor, "columns dim"]) -> Float[Tensor, "rows dim"]:
