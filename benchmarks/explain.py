@@ -2,8 +2,8 @@
 
     python benchmarks/explain.py [fidelity features edges] [--run RUN] [--nodes 60] [--seeds 0 1] [--record]
 
-RUN is a run of the recipe debian; without one it is trained first. Two cores need less than ten minutes.
-Each seed, of nodes, noise and planted edges, has figures of its own.
+RUN is a run of the recipe debian, or another on that graph; without one debian is trained first. Two cores
+need less than ten minutes. Each seed, of nodes, noise and planted edges, has figures of its own.
 
 `fidelity`: test nodes, each in a sample as in training. Every explainer scores the nodes of the sample by how
 much their features count; the k best are kept (fidelity-, unfaithfulness) or taken away (fidelity+) and PyG's
@@ -14,7 +14,7 @@ Saliency has no sign.
 
 `features`: 10 % of the nodes get noise of so many standard deviations (as in the authors' notebook), or 5 %
 get the features of another node. |x - mean of x|, which needs no model, is the score to beat.
-`edges`: 1 % of random edges are added. How many of them are found first?
+`edges`: 1 % of random edges are added, of random relations and directions. How many of them are found first?
 """
 
 import argparse
@@ -48,7 +48,8 @@ import musegnn
 from musegnn import Draws, Sample
 from musegnn.explaining import Explanation as OurExplanation
 from musegnn.explaining import Tension, explain, tension
-from musegnn.unfolding.subgraph import as_sample, from_edge_index
+from musegnn.graph.relation import has_relation
+from musegnn.unfolding.subgraph import as_sample
 
 KEPT = (5, 10)
 """Nodes of an explanation."""
@@ -152,7 +153,7 @@ def measure_fidelity(run: musegnn.Run, seed: int, num_nodes: int) -> Iterator[Fi
         told = "median CPU time of an explanation" if metric == "ms" else metric
         yield {
             "name": f"{told}, {name}",
-            "data": f"debian, {num_nodes} nodes, seed {seed}",
+            "data": f"{name_of(run)}, {num_nodes} nodes, seed {seed}",
             "value": round(value, 3),
             "unit": "ms" if metric == "ms" else "share",
         }
@@ -207,7 +208,7 @@ def measure_features(run: musegnn.Run, seed: int) -> Iterator[Figure]:
             top = np.argsort(-values, kind="stable")[: n // 10]
             value = 100 * len(np.intersect1d(top, chosen.numpy())) / len(chosen)
             told = f"changed nodes in the top decile of {score}"
-            data = f"debian, features of {share:.0%}: {name}, seed {seed}"
+            data = f"{name_of(run)}, features of {share:.0%}: {name}, seed {seed}"
             yield {"name": told, "data": data, "value": round(value, 1), "unit": "%"}
 
 
@@ -221,14 +222,14 @@ def measure_edges(run: musegnn.Run, seed: int) -> Iterator[Figure]:
     keys = np.unique(pairs.min(axis=0) * n + pairs.max(axis=0))
     keys = np.setdiff1d(keys, edges[0] * n + edges[1])
     keys = keys[keys // n != keys % n]
-    planted = np.stack([keys // n, keys % n])
-    polluted = np.concatenate([edges, planted, planted[::-1]], axis=1)
-    sample = from_edge_index(torch.from_numpy(polluted), n)
+    planted = rng.permuted(np.stack([keys // n, keys % n]), axis=0)
     x = torch.from_numpy(np.array(graph.features, dtype=np.float32))
-    found = without_means(run, sample, x)
+    found = without_means(run, as_sample(polluted(graph, planted, rng), n), x)
     is_planted = np.isin(found.edges[0] * n + found.edges[1], keys)
-    data = f"debian, {len(keys):,} of {len(is_planted):,} edges, seed {seed}"
-    for name, values in (("contrast", found.contrast), ("energy of the edge", found.smoothness)):
+    data = f"{name_of(run)}, {len(keys):,} of {len(is_planted):,} edges, seed {seed}"
+    for name, values in (("contrast", found.contrast), ("energy of the edge", found.by_edge)):
+        if values is None:
+            continue
         order = np.argsort(-values, kind="stable")
         for k in (100, 1000, len(keys)):
             told = f"planted among the first {k:,} by {name}"
@@ -240,10 +241,34 @@ def measure_edges(run: musegnn.Run, seed: int) -> Iterator[Figure]:
             }
 
 
+def name_of(run: musegnn.Run) -> str:
+    """The graph, and the energy if it is not the paper's."""
+    kind = run.config.energy.kind
+    return "debian" if kind == "smoothness" else f"debian, {kind}"
+
+
+def polluted(graph: musegnn.Graph, planted: np.ndarray, rng: np.random.Generator) -> musegnn.Graph:
+    """With edges more, each of any relation."""
+    rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    edges, numbers = [planted], [rng.integers(0, graph.num_relations, planted.shape[1])]
+    for r in range(graph.num_relations):
+        is_there = has_relation(np.asarray(graph.relation), r)
+        edges.append(np.stack([rows[is_there], np.asarray(graph.indices)[is_there]]))
+        numbers.append(np.full(edges[-1].shape[1], r))
+    return musegnn.Graph.from_edges(
+        np.concatenate(edges, axis=1),
+        num_nodes=graph.num_nodes,
+        relation=np.concatenate(numbers),
+        relation_names=graph.relation_names,
+    )
+
+
 def without_means(run: musegnn.Run, sample: Sample, x: Tensor) -> Tension:
     """The means were made of what was not changed: they do not take part."""
     mu, _ = means_of(run, sample.node_ids)
-    return tension(run.model, sample, x, mu, seen=torch.zeros(len(x), dtype=torch.bool))
+    found = tension(run.model, sample, x, mu, seen=torch.zeros(len(x), dtype=torch.bool))
+    assert found is not None
+    return found
 
 
 def main() -> None:

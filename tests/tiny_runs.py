@@ -44,7 +44,8 @@ def train_on(graph, folder, sampler=None, **settings):
     splits = [name for code, name in enumerate(("train", "valid", "test")) if (graph.split == code).any()]
     drawn = {"batch_size": config.sampling.batch_size, "seed": 0, "splits": splits}
     store = musegnn.sample(graph, sampler or config.sampling.build(), folder / "samples", **drawn)
-    model = build_model(config, graph.features.shape[1], graph.num_classes)
+    told = {"num_relations": graph.num_relations}
+    model = build_model(config, graph.features.shape[1], graph.num_classes, **told)
     return musegnn.train(graph, store, model, folder / "run", config=config)
 
 

@@ -46,9 +46,9 @@ def test_the_energy_of_the_node_is_told(run, explained):
     assert body["contradiction"] == pytest.approx(tense.contradiction[row])
     own = (tense.edges == row).any(axis=0)
     expected = {
-        "fidelity": tense.fidelity[row],
-        "smoothness": tense.smoothness[own].sum(),
-        "consensus": tense.consensus[row],
+        "fidelity": tense.by_node["fidelity"][row],
+        "smoothness": tense.by_edge[own].sum() / 2,
+        "consensus": tense.by_node["consensus"][row],
     }
     assert body["energy"] == pytest.approx(expected)
     anomaly = next(line for line in told.splitlines() if line.startswith("anomaly"))

@@ -3,11 +3,16 @@
 import numpy as np
 import problems
 import pytest
-from explained_cases import Case
-from problems import CLOSE, refused
+import torch
+from explained_cases import IN, OUT, Case
+from problems import CLOSE
+from test_relational import DIM, KINDS, graph, kinds, learned
 
-from musegnn import AbstractEnergy
-from musegnn.explaining import tension, without_edges
+from musegnn import AbstractEnergy, MuseGNN, Robust, Staged, unfold
+from musegnn.explaining import draw, explain, tension, without_edges
+from musegnn.unfolding.contract import AbstractProblem
+from musegnn.unfolding.penalty import NoPenalty
+from musegnn.unfolding.subgraph import as_sample
 
 
 @pytest.mark.parametrize("laplacian", problems.LAPLACIANS)
@@ -28,12 +33,13 @@ def test_the_terms_of_a_node_are_its_own_and_those_of_its_edges():
     case = Case(seed=2)
     found = tension(*case.given, seen=case.seen)
     said = [found.of_node(int(node)) for node in case.sample.node_ids]
-    for name, ends in (("fidelity", 1), ("consensus", 1), ("smoothness", 2)):
-        assert sum(one[name] for one in said) == pytest.approx(ends * found.terms()[name])
+    for name in ("fidelity", "consensus", "smoothness"):
+        assert sum(one[name] for one in said) == pytest.approx(found.terms()[name])
     np.testing.assert_allclose([one["anomaly"] for one in said], found.anomaly)
     np.testing.assert_allclose([one["contradiction"] for one in said], found.contradiction)
     row, (u, v) = 4, found.edges
-    assert said[row]["smoothness"] == pytest.approx(found.smoothness[(u == row) | (v == row)].sum())
+    # Half of each edge is paid by the other end.
+    assert said[row]["smoothness"] == pytest.approx(found.by_edge[(u == row) | (v == row)].sum() / 2)
 
 
 def test_each_edge_stands_once_with_its_own_tension():
@@ -43,7 +49,7 @@ def test_each_edge_stands_once_with_its_own_tension():
     edges = [(u, v) for u, v in problems.edges_of(case.sample).T.tolist() if u < v]
     assert list(zip(*found.edges.tolist(), strict=True)) == edges
     expected = [2.0 * float(((Y[u] - Y[v]) ** 2).sum()) for u, v in edges]
-    np.testing.assert_allclose(found.smoothness, expected, **CLOSE)
+    np.testing.assert_allclose(found.by_edge, expected, **CLOSE)
     apart = [1 - Y[u] @ Y[v] / np.linalg.norm(Y[u]) / np.linalg.norm(Y[v]) for u, v in edges]
     np.testing.assert_allclose(found.contrast, apart, **CLOSE)
 
@@ -70,13 +76,13 @@ def test_the_most_suspicious_come_first_by_their_ids():
     ids, order = case.sample.node_ids, np.argsort(-found.contrast)
     told = found.suspicious_edges(3)
     assert told == [
-        (int(ids[found.edges[0, i]]), int(ids[found.edges[1, i]]), found.contrast[i]) for i in order[:3]
+        (int(ids[found.edges[0, i]]), int(ids[found.edges[1, i]]), found.contrast[i], None) for i in order[:3]
     ]
     node = int(ids[2])
     own = found.suspicious_edges(100, node=node)
     assert len(own) == case.sample.indptr[3] - case.sample.indptr[2] > 1
     assert all(node in pair[:2] for pair in own)
-    assert [value for *_, value in own] == sorted((value for *_, value in own), reverse=True)
+    assert [edge.contrast for edge in own] == sorted((edge.contrast for edge in own), reverse=True)
 
 
 def test_without_means_there_is_no_consensus():
@@ -84,12 +90,87 @@ def test_without_means_there_is_no_consensus():
     assert tension(*case.given).terms()["consensus"] == 0
 
 
-def test_other_energies_are_refused():
+def typed(kind, **how):
+    """A graph with relations, and a model with steps on such an energy."""
+    torch.manual_seed(3)
+    g = graph(4, nodes=12, hub=True)
+    energies = [learned(KINDS[kind](num_relations=2, gamma=0.3, **how), seed) for seed in (1, 2)]
+    model = MuseGNN(IN, OUT, DIM, Staged(energies), 4, layers=1).double().eval()
+    features, mu = (torch.randn(12, width, dtype=torch.float64) for width in (IN, DIM))
+    return g, model, features, mu
+
+
+@kinds
+@pytest.mark.parametrize("lambda_per", ["relation", "channel"])
+def test_a_typed_energy_is_told_relation_by_relation(kind, lambda_per):
+    """That of the last stage: terms, pairs of nodes whatever their relations, and what neighbors say."""
+    g, model, features, mu = typed(kind, lambda_per=lambda_per)
+    sample, seen = as_sample(g, 12), torch.arange(12) % 3 > 0
+    found = tension(model, sample, features, mu, seen=seen, relation_names=["uses", "owns"])
+    with torch.no_grad():
+        Z = model.f(features)
+        Y = unfold(Z, sample, model.energy, 4, mu=mu, seen=seen)
+        problem = model.energy.last.problem(Z, sample, mu=mu, seen=seen)
+        terms, bonds = problem.terms(Y, Z), list(problem.bonds(Y, ["uses", "owns"]))
+        contrasts = {}
+        for bond in (one for one in bonds if not one.name.endswith("backward")):
+            for pair, value in zip(bond.edges.T.tolist(), bond.contrast().tolist(), strict=True):
+                contrasts.setdefault(tuple(sorted(pair)), []).append(value)
+    told = found.terms()
+    assert list(told) == ["fidelity", *(bond.name for bond in bonds), "consensus", "penalty"]
+    relations = sum(told[bond.name] for bond in bonds)
+    assert {**terms, "relations": relations}.keys() == terms.keys()
+    for name in ("fidelity", "consensus", "penalty"):
+        assert told[name] == pytest.approx(float(terms[name]))
+    assert relations == pytest.approx(float(terms["relations"]))
+    assert any(len(values) > 1 for values in contrasts.values())
+    expected = {pair: np.mean(values) for pair, values in sorted(contrasts.items())}
+    assert list(map(tuple, found.edges.T.tolist())) == list(expected)
+    np.testing.assert_allclose(found.contrast, list(expected.values()), **CLOSE)
+    assert found.trust is None
+    if kind in ("row", "symmetric"):
+        assert found.by_edge is None
+    else:
+        assert found.by_edge.sum() == pytest.approx(relations)
+    heard = torch.cosine_similarity(problem.heard(Y), Z.clamp(min=0))
+    expected = np.where(np.diff(sample.indptr) > 0, 1 - heard.numpy(), 0)
+    np.testing.assert_allclose(found.contradiction, expected, **CLOSE)
+    assert draw(explain(model, sample, features, mu, seen=seen), sample, found).count("<svg")
+
+
+def test_a_robust_energy_tells_whom_it_trusts():
+    case = Case(seed=1, gamma=0.0)
+    case.model.energy = Robust(2.0, scale=0.01)
+    found = tension(*case.given)
+    Y = case.model.embed(case.sample, case.features).detach()
+    terms = case.model.energy.terms(Y, case.Z, case.sample)
+    assert {name: pytest.approx(float(value)) for name, value in terms.items()} == found.terms()
+    rows, columns = case.sample.edge_index()
+    np.testing.assert_allclose(found.trust, case.model.energy.trust(Y, case.sample)[rows < columns])
+    assert found.trust.min() < 0.5
+    (worst,) = found.suspicious_edges(1)
+    assert worst.trust == found.trust[found.contrast.argmax()]
+
+
+def test_an_energy_that_does_not_say_what_it_wants_of_edges_has_no_tension():
     class Mine(AbstractEnergy):
         def on(self, sample, mu, seen, *, like, alpha="auto"):
-            raise NotImplementedError
+            return MyProblem(NoPenalty(), 1.0, torch.ones(len(like), 1, dtype=like.dtype), proven=True)
+
+    class MyProblem(AbstractProblem):
+        """|Y - Z|^2: no edges."""
+
+        tau = sigma = 1.0
+
+        def terms(self, Y, Z):
+            return {"fidelity": (Y - Z).square().sum()}
+
+        def product(self, Y):
+            return Y
+
+        def target(self, Z):
+            return Z
 
     case = Case(seed=0)
     case.model.energy = Mine()
-    with refused("Tension is known of musegnn.Energy only, got Mine."):
-        tension(*case.given, seen=case.seen)
+    assert tension(*case.given) is None

@@ -57,7 +57,7 @@ def test_relations_are_those_of_a_dense_computation(run):
     order = sorted(rows, key=lambda label: (-len(rows[label]), label))
     assert found["classes"] == [NAMES[label] for label in order]
     means = [np.mean(rows[label], axis=0) for label in order]
-    names = [f"{name}, {way}" for name in ("uses", HOSTILE) for way in ("forward", "backward")]
+    names = [f"{name} {way}" for name in ("uses", HOSTILE) for way in ("forward", "backward")]
     assert [way["name"] for way in found["ways"]] == names
     weights = run.model.state_dict()
     for k, way in enumerate(found["ways"]):
@@ -82,10 +82,10 @@ def test_a_typed_run_has_its_relations_on_the_page(run):
         *(f"affinity-{k}" for k in range(4)),
     ]
     assert [line["name"] for line in found.charts["spectra"]["data"]][:2] == [
-        "uses, forward",
-        "uses, backward",
+        "uses forward",
+        "uses backward",
     ]
-    assert f"{HOSTILE}, backward" in found.text
+    assert f"{HOSTILE} backward" in found.text
     assert "<script" not in json.dumps(found.charts)
     assert "H\u1d63" in found.text
     assert "0.5 tr(" not in found.text
@@ -116,7 +116,7 @@ def test_many_classes_and_relations_stay_few_numbers():
     sums[:, 0] = np.arange(500)
     found = relations_of(Predictive(8, 16, rank=0), GRAPH, sums)
     assert len(found["ways"]) == 32
-    assert found["ways"][3]["name"] == "relation 1, backward"
+    assert found["ways"][3]["name"] == "relation 1 backward"
     assert len(found["classes"]) == 15
     one = relations_of(Relational(8), GRAPH, sums)
     assert [way["name"] for way in one["ways"]] == ["all edges"]

@@ -9,7 +9,7 @@ import small_runs
 import musegnn
 from musegnn import Cluster, Predictive
 from musegnn.cli.main import main
-from tiny_runs import tiny_run
+from tiny_runs import strict_json, tiny_run, train_on
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +65,79 @@ def test_a_free_sampler_and_another_energy_are_explained(tmp_path):
     found = made.explain(50)
     logits = found.shares.sum(0) + found.means.sum(0) + found.bias + found.rest
     np.testing.assert_allclose(logits, found.logits, rtol=1e-4, atol=1e-5)
-    assert made.around(50).tension() is None
+    assert "all edges" in made.around(50).tension().by_node
     assert "<svg" in made.around(50).draw()
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory):
+    """A run on a graph with two relations, and its edges with their relations."""
+    rng = np.random.default_rng(0)
+    edges, relation = rng.integers(0, 150, (2, 600)), rng.integers(0, 2, 600)
+    kept = edges[0] != edges[1]
+    edges, relation = edges[:, kept], relation[kept]
+    graph = musegnn.Graph.from_edges(
+        edges, num_nodes=150, relation=relation, relation_names=["uses", "owns"],
+        features=rng.normal(size=(150, 6)).astype(np.float32), labels=rng.integers(0, 3, 150),
+        split=np.arange(150) % 3, class_names=["red", "green", "blue"],
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("typed")
+    graph.save(folder / "graph")
+    settings = {"kind": "predictive", "steps": 4, "stages": 2, "gamma": 0.5}
+    run = train_on(musegnn.Graph.open(folder / "graph"), folder, **settings)
+    return run, edges, relation
+
+
+def test_how_neighbors_are_joined_is_told(typed, capsys):
+    run, edges, relation = typed
+    expected = {}
+    for (i, j), r in zip(edges.T.tolist(), relation.tolist(), strict=True):
+        for node, other, bit in ((i, j, 2 * r), (j, i, 2 * r + 1)):
+            expected.setdefault((node, other), set()).add(bit)
+    ways = ["uses forward", "uses backward", "owns forward", "owns backward"]
+    assert main(["explain", str(run.folder.path), "7", "--hops", "1", "--json"]) == 0
+    body = strict_json(capsys.readouterr().out)
+    near = [node for node in body["nodes"] if node["hop"] == 1]
+    assert len(near) > 5
+    for node in near:
+        bits = sorted(expected[7, node["node"]])
+        assert node["relation"] == ", ".join(ways[bit] for bit in bits)
+    assert all(node["relation"] is None for node in body["nodes"] if node["hop"] != 1)
+    by_relation = {}
+    for one in body["by_relation"]:
+        by_relation[one["relation"]] = by_relation.get(one["relation"], 0) + one["share"]
+    sums = dict.fromkeys(by_relation, 0.0)
+    for node in near:
+        sums[node["relation"]] += node["margin"] + node["mean_margin"]
+    assert by_relation == pytest.approx(sums)
+    assert list(body["energy"]) == ["fidelity", *ways, "consensus"]
+    assert body["energy"]["uses forward"] > 0
+    assert body["disagrees_with"]
+    assert main(["explain", str(run.folder.path), "7", "--hops", "1", "--top", "30"]) == 0
+    told = capsys.readouterr().out
+    assert "percent   joined by\n" in told
+    assert any(line.endswith(f"%  {near[0]['relation']}") for line in told.splitlines())
+    assert "\nby relation   " in told
+    assert "uses backward" in told.split("by relation")[1]
+
+
+def test_where_relations_do_not_fit_they_are_left_out(typed, capsys, monkeypatch):
+    run, *_ = typed
+    monkeypatch.setenv("COLUMNS", "40")
+    assert main(["explain", str(run.folder.path), "7", "--hops", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert not any("joined by" in line for line in lines)
+    assert any(line.startswith("by relation") for line in lines)
+
+
+def test_a_graph_without_relations_tells_none(run, capsys):
+    assert main(["explain", str(run.folder.path), "node 3", "--json"]) == 0
+    body = strict_json(capsys.readouterr().out)
+    assert body["by_relation"] == []
+    assert not any(node["relation"] for node in body["nodes"])
+    assert main(["explain", str(run.folder.path), "node 3"]) == 0
+    assert "relation" not in capsys.readouterr().out
 
 
 def test_the_command_prints_draws_and_speaks_json(run, tmp_path, capsys):

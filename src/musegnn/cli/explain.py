@@ -13,11 +13,11 @@ from musegnn.errors import InputError
 from musegnn.store import file_errors
 
 if TYPE_CHECKING:
-    from musegnn.explaining import Explanation, Tension
+    from musegnn.explaining import Disagreement, Explanation, Tension
     from musegnn.runs.explanation import Neighborhood
 
-DISAGREEING = 5
-TERMS = ("fidelity", "smoothness", "consensus")
+DISAGREEING, RELATIONS = 5, 4
+"""How many neighbors and ways of being joined are told."""
 
 
 def explain(
@@ -82,21 +82,23 @@ def _check_drawing(draw: Path | None, overwrite: bool) -> None:
 
 
 def _energy(around: "Neighborhood", tense: "Tension | None") -> dict[str, Any]:
-    """What the energy says of the node and its edges; nothing if it is not the paper's."""
+    """What the energy says of the node and its edges; nothing of one that does not say."""
     if tense is None:
         return {"anomaly": None, "energy": None, "disagrees_with": []}
-    said = tense.of_node(around.node)
-    edges = tense.suspicious_edges(DISAGREEING, node=around.node)
-    others = [(v if u == around.node else u, contrast) for u, v, contrast in edges]
+    said, edges = tense.of_node(around.node), tense.suspicious_edges(DISAGREEING, node=around.node)
     return {
         "anomaly": said["anomaly"],
         "anomaly_rank": 1 + int((tense.anomaly > said["anomaly"]).sum()),
         "contradiction": said["contradiction"],
-        "energy": {term: said[term] for term in TERMS},
-        "disagrees_with": [
-            {"node": other, "name": around.name(other), "contrast": contrast} for other, contrast in others
-        ],
+        "energy": {term: said[term] for term in tense.by_node},
+        "disagrees_with": [_disagreement(around, edge) for edge in edges],
     }
+
+
+def _disagreement(around: "Neighborhood", edge: "Disagreement") -> dict[str, Any]:
+    other = edge.v if edge.u == around.node else edge.u
+    found = {"node": other, "name": around.name(other), "contrast": edge.contrast}
+    return found if edge.trust is None else found | {"trust": edge.trust}
 
 
 def _what_if(around: "Neighborhood", without: list[str], like: str | None) -> dict[str, Any]:
@@ -116,6 +118,8 @@ def _what_if(around: "Neighborhood", without: list[str], like: str | None) -> di
 def _tell(found: "Explanation", record: dict[str, Any]) -> None:
     signed = {hop: " ".join(f"{one.percent:+.0f} %" for one in some) for hop, some in found.by_hop().items()}
     show.line("by hop", ", ".join(f"{hop}: {told}" for hop, told in signed.items()))
+    if found.relations:
+        show.line("by relation", _by_relation(found))
     bound = f"|Y - Y*| <= {show.bound(found.error_bound)} in its sample of {len(found.nodes):,} nodes"
     show.line("error bound", bound if isfinite(found.error_bound) else show.NO_STEPS)
     if record["anomaly"] is not None:
@@ -123,10 +127,22 @@ def _tell(found: "Explanation", record: dict[str, Any]) -> None:
         rank = f"number {record['anomaly_rank']:,} of its sample"
         show.line("anomaly", f"|Y - Z| = {record['anomaly']:.3g}, {rank}; its energy: {terms}")
     if record["disagrees_with"]:
-        others = ", ".join(f"{one['name']} ({one['contrast']:.2f})" for one in record["disagrees_with"])
-        show.line("disagrees", f"most with {others}; 0: same direction of Y, 1: none in common")
+        others = ", ".join(_told(one) for one in record["disagrees_with"])
+        show.line("disagrees", f"most with {others}; 0: as the energy wants it, 1: nothing in common")
     if "what_if" in record:
         _tell_change(record)
+
+
+def _by_relation(found: "Explanation") -> str:
+    """The ways of being joined that count most."""
+    ways = sorted(found.by_relation().items(), key=lambda way: -sum(abs(one.percent) for one in way[1]))
+    told = [f"{way}: {' '.join(f'{one.percent:+.0f} %' for one in sums)}" for way, sums in ways[:RELATIONS]]
+    return "; ".join(told) or "no neighbor has a share"
+
+
+def _told(other: dict[str, Any]) -> str:
+    trust = f", trust {other['trust']:.2g}" if "trust" in other else ""
+    return f"{other['name']} ({other['contrast']:.2f}{trust})"
 
 
 def _tell_change(record: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from musegnn.explaining.drawing import Drawing as Drawing
 from musegnn.explaining.drawing import draw as draw
 from musegnn.explaining.explanation import Explanation as Explanation
 from musegnn.explaining.explanation import Part as Part
+from musegnn.explaining.tension import Disagreement as Disagreement
 from musegnn.explaining.tension import Tension as Tension
 from musegnn.explaining.tension import tension as tension
 from musegnn.explaining.what_if import Change as Change

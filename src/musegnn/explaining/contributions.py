@@ -10,7 +10,7 @@ dB = sum_k a (S_k * G_k) it gives dZ = G_0 + dB, and dmu = gamma dB, since Z and
 as Z + gamma mu, and Z is also where the steps begin. A share is derivative times input.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -55,6 +55,7 @@ def explain(
     runner_up: int | None = None,
     node_name: Callable[[int], str] = str,
     class_name: Callable[[int], str] = str,
+    relations: Mapping[int, str] | None = None,
 ) -> Explanation:
     """The logits of a node as a sum of exact shares.
 
@@ -68,6 +69,7 @@ def explain(
         predicted: The class to explain; that of the largest logit unless given.
         runner_up: The class it is compared with; the next largest unless given.
         node_name, class_name: From a number to what a person calls it.
+        relations: How the node and each of its neighbors are joined, in words.
     """
     row = row_of(sample, node)
     steps = _Steps(model, sample, features, mu, seen, row)
@@ -88,6 +90,7 @@ def explain(
         error_bound=steps.error_bound,
         node_name=node_name,
         class_name=class_name,
+        relations=relations or {},
     )
 
 

@@ -1,7 +1,7 @@
 """An explanation: the shares of a node's logits, and how they are told."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -63,6 +63,8 @@ class Explanation:
     """At least |Y - Y*|_F / |Y|_F of the sample; inf if there were no steps."""
     node_name: Callable[[int], str] = str
     class_name: Callable[[int], str] = str
+    relations: Mapping[int, str] = field(default_factory=dict)
+    """How the node and each of its neighbors are joined, in words, where the graph tells."""
 
     @property
     def margin(self) -> float:
@@ -128,6 +130,14 @@ class Explanation:
         hops = sorted({part.hop for part in self.parts if part.hop is not None})
         return {hop: _sums(part for part in self.parts if part.hop == hop) for hop in hops}
 
+    def by_relation(self) -> dict[str, list[Sum]]:
+        """What comes from the neighbors that are joined in the same way, where the graph tells."""
+        ways: dict[str, list[Part]] = {}
+        for part in self.parts:
+            if relation := self._relation(part):
+                ways.setdefault(relation, []).append(part)
+        return {way: _sums(some) for way, some in ways.items()}
+
     def others(self, top: int) -> list[tuple[str, Sum]]:
         """What is left beside the largest parts: what is for the class, and what is against it."""
         return [
@@ -154,20 +164,29 @@ class Explanation:
     def table(self, top: int = 10, columns: int | None = None) -> str:
         """The largest shares of the margin, as lines of text that add up to it.
 
-        In so many columns, a long name has a line of its own.
+        In so many columns, a long name has a line of its own, and relations are told where they fit.
         """
-        rows = [(self.label(part), _hop(part.hop), part.share, part.percent) for part in self.parts[:top]]
-        rows += [(label, "", rest.share, rest.percent) for label, rest in self.others(top)]
+        rows = [
+            (self.label(part), _hop(part.hop), part.share, part.percent, self._relation(part))
+            for part in self.parts[:top]
+        ]
+        rows += [(label, "", rest.share, rest.percent, "") for label, rest in self.others(top)]
         widest = max(len(label) for label, *_ in rows)
         width = max(len("sum = margin"), min(widest, (columns or 1000) - len(_NUMBERS)))
-        lines = [f"{'share of':<{width}}{_NUMBERS}".rstrip()]
-        for label, hop, share, percent in rows:
+        room = (columns or 1000) - width - len(_NUMBERS) - 1
+        head = "  joined by" if 0 < max(len(row[4]) for row in rows) <= room else ""
+        lines = [f"{'share of':<{width}}{_NUMBERS}{head}".rstrip()]
+        for label, hop, share, percent, relation in rows:
             if len(label) > width:
                 lines.append(label)
                 label = ""
-            lines.append(f"{label:<{width}}  {hop:>3}  {share:>+8.3f}  {percent:>+6.1f} %")
+            line = f"{label:<{width}}  {hop:>3}  {share:>+8.3f}  {percent:>+6.1f} %"
+            lines.append(f"{line}  {relation}".rstrip() if head else line)
         lines.append(f"{'sum = margin':<{width}}       {sum(row[2] for row in rows):>+8.3f}")
         return "\n".join(lines)
+
+    def _relation(self, part: Part) -> str:
+        return "" if part.node is None else self.relations.get(part.node, "")
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON has it; nodes whose shares are all 0 are left out."""
@@ -190,11 +209,17 @@ class Explanation:
             "by_hop": [
                 {"hop": hop, **rest._asdict()} for hop, sums in self.by_hop().items() for rest in sums
             ],
+            "by_relation": [
+                {"relation": way, **rest._asdict()}
+                for way, sums in self.by_relation().items()
+                for rest in sums
+            ],
             "nodes": [
                 {
                     "node": int(self.nodes[i]),
                     "name": self.node_name(int(self.nodes[i])),
                     "hop": int(self.hops[i]),
+                    "relation": self.relations.get(int(self.nodes[i])),
                     "margin": float(margins[i]),
                     "mean_margin": float(means[i]),
                     "logits": self.shares[i].tolist(),

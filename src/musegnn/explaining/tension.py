@@ -1,59 +1,62 @@
 """Where the energy of a sample sits: in which nodes, and on which edges."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64, Integer
+from jaxtyping import Float64, Int64, Integer
 from torch import Tensor
 from torch.nn import functional as F
 
-from musegnn.errors import InputError
 from musegnn.explaining.contributions import Features, base_predictions, check_mode
 from musegnn.models import MuseGNN
 from musegnn.sampling.record import Sample
-from musegnn.unfolding import Energy, unfold
+from musegnn.unfolding.bonds import Bond
 from musegnn.unfolding.contract import Seen
-from musegnn.unfolding.energy import number
+from musegnn.unfolding.descent import last_stage, unfold
 from musegnn.unfolding.penalty import Rows
-from musegnn.unfolding.propagate import propagate
 
-_EDGES = 1 << 16
-"""Whose rows are in memory at a time."""
 PerNode = Float64[np.ndarray, " nodes"]
 PerEdge = Float64[np.ndarray, " edges"]
-Disagreement = tuple[int, int, float]
-"""Two nodes, by their ids, and the contrast between them."""
+
+
+class Disagreement(NamedTuple):
+    """An edge between two nodes, by their ids."""
+
+    u: int
+    v: int
+    contrast: float
+    trust: float | None
+    """How much it counts, of an energy for which that depends on Y."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tension:
-    """The energy of Y (eq. 4), term by term: by node, or by edge."""
+    """The energy of Y, by node and by edge; of several stages that of the last."""
 
     nodes: Integer[np.ndarray, " nodes"]
     """Of the sample, by their ids in the graph."""
-    fidelity: PerNode
-    """|Y_v - Z_v|^2."""
-    consensus: PerNode
-    """gamma |Y_v - mu_v|^2."""
+    by_node: dict[str, PerNode]
+    """Its terms: fidelity |Y_v - Z_v|^2, what a node pays for its neighbors, of each relation and direction
+    where these are told apart, consensus gamma |Y_v - mu_v|^2. Of what an edge costs each end pays half."""
     edges: Int64[np.ndarray, "2 edges"]
     """Local nodes u < v, each edge once."""
-    smoothness: PerEdge
-    """lambda |s_u Y_u - s_v Y_v|^2, with s = (d + 1)^-1/2 or, with the combinatorial Laplacian, 1."""
+    by_edge: PerEdge | None
+    """What each edge costs, in all relations; None of an energy for which nodes pay, not edges."""
     contrast: PerEdge
-    """1 - cos(Y_u, Y_v): of directions alone, since the length of Y_v follows the degree."""
+    """1 - cos of what the energy wants to be alike: of Y_u and Y_v, or, seen through H, of what the ends say
+    along the direction of the edge; the mean over relations. Not of lengths, which follow the degree."""
+    trust: PerEdge | None
+    """How much an edge counts, of an energy for which that depends on Y."""
     contradiction: PerNode
     """1 - cos(Z_v, what the neighbors say), Z_v as the penalty allows it; 0 without neighbors."""
     penalty: float
 
     def terms(self) -> dict[str, float]:
-        """As `Energy.terms`."""
-        return {
-            "fidelity": float(self.fidelity.sum()),
-            "smoothness": float(self.smoothness.sum()),
-            "consensus": float(self.consensus.sum()),
-            "penalty": self.penalty,
-        }
+        """The sums over all nodes, and the penalty."""
+        return {name: float(cost.sum()) for name, cost in self.by_node.items()} | {"penalty": self.penalty}
 
     @property
     def anomaly(self) -> PerNode:
@@ -61,32 +64,27 @@ class Tension:
 
         Features that are those of another node are found by `contradiction`.
         """
-        scores: np.ndarray = np.sqrt(self.fidelity)
+        scores: np.ndarray = np.sqrt(self.by_node["fidelity"])
         return scores
 
     def of_node(self, node: int) -> dict[str, float]:
-        """The terms of one node, by its id, that of smoothness over all its edges; and both its scores."""
+        """The terms of one node, by its id, and both its scores."""
         (row,) = np.flatnonzero(self.nodes == node)
-        return {
-            "fidelity": float(self.fidelity[row]),
-            "smoothness": float(self.smoothness[(self.edges == row).any(axis=0)].sum()),
-            "consensus": float(self.consensus[row]),
-            "anomaly": float(self.anomaly[row]),
-            "contradiction": float(self.contradiction[row]),
-        }
+        scores = {"anomaly": self.anomaly, "contradiction": self.contradiction}
+        return {name: float(values[row]) for name, values in (self.by_node | scores).items()}
 
     def suspicious_edges(self, top: int = 10, *, node: int | None = None) -> list[Disagreement]:
         """The edges with the highest contrast; of one node, if given: the neighbors it disagrees with.
 
-        What the energy pays for an edge, `smoothness`, depends on the degrees and finds fewer wrong ones.
+        What the energy pays for an edge, `by_edge`, depends on the degrees and finds fewer wrong ones.
         """
         chosen = np.arange(self.edges.shape[1])
         if node is not None:
             chosen = np.flatnonzero((self.nodes[self.edges] == node).any(axis=0))
         order = chosen[np.argsort(-self.contrast[chosen], kind="stable")[:top]]
-        ids = self.nodes[self.edges[:, order]]
-        values = zip(ids[0], ids[1], self.contrast[order], strict=True)
-        return [(int(u), int(v), float(value)) for u, v, value in values]
+        ids = self.nodes[self.edges[:, order]].tolist()
+        trust = [None] * len(order) if self.trust is None else self.trust[order].tolist()
+        return [Disagreement(*one) for one in zip(*ids, self.contrast[order].tolist(), trust, strict=True)]
 
 
 @torch.no_grad()
@@ -97,47 +95,85 @@ def tension(
     mu: Rows | None = None,
     *,
     seen: Seen | None = None,
-) -> Tension:
-    """The energy after K steps, by node and edge; its terms add up to those of `Energy.terms`."""
+    relation_names: Sequence[str] | None = None,
+) -> Tension | None:
+    """The energy after K steps, by node and edge; its terms add up to those of `AbstractEnergy.terms`.
+
+    None of an energy of one's own that does not say what it wants of edges (`AbstractProblem.bonds`).
+    """
     check_mode(model)
-    energy = model.energy
-    if not isinstance(energy, Energy):
-        raise InputError(f"Tension is known of musegnn.Energy only, got {type(energy).__name__}.")
     Z = base_predictions(model, sample, features)
-    Y = unfold(Z, sample, energy, model.steps, model.alpha, mu, seen=seen)
-    gamma, consensus = number(energy.gamma), torch.zeros(len(Z))
-    if mu is not None and gamma:
-        weight = gamma if seen is None else gamma * seen.to(Y)
-        consensus = weight * (Y - mu.to(Y)).square().sum(dim=1)
-    edges = sample.edge_index()
-    edges = edges[:, edges[0] < edges[1]]
-    degree = np.diff(sample.indptr)
-    scale = (degree + 1.0) ** -0.5 if energy.laplacian == "normalized" else np.ones(len(degree))
-    scaled = Y * torch.from_numpy(scale).to(Y)[:, None]
-    said = F.cosine_similarity(propagate(sample, scaled), energy.penalty.prox(Z, 0.0))
+    stage, init = last_stage(Z, sample, model.energy, model.steps, model.alpha, mu, seen=seen)
+    Y = unfold(Z, sample, stage.energy, stage.steps, model.alpha, mu, init=init, seen=seen)
+    mu = None if mu is None else mu.to(Y)
+    problem = stage.energy.problem(Z, sample, mu=mu, seen=seen, alpha=model.alpha)
+    bonds = list(problem.bonds(Y, relation_names))
+    if not bonds:
+        return None
+    pairs = _Pairs(bonds, len(Y))
+    contradiction = 1 - F.cosine_similarity(problem.heard(Y), problem.penalty.prox(Z, 0.0))
+    by_node = {"fidelity": _array((Y - Z).square().sum(dim=1))}
+    by_node |= {bond.name: _paid(bond, len(Y)) for bond in bonds}
     return Tension(
         nodes=sample.node_ids,
-        fidelity=_array((Y - Z).square().sum(dim=1)),
-        consensus=_array(consensus),
-        edges=edges,
-        smoothness=number(energy.lambda_) * _apart(scaled, edges),
-        contrast=_apart(F.normalize(Y), edges) / 2,
-        contradiction=np.where(degree > 0, 1 - _array(said), 0.0),
-        penalty=float(energy.penalty.value(Y)),
+        by_node=by_node | {"consensus": _array(problem.consensus(Y))},
+        edges=pairs.edges,
+        by_edge=pairs.summed([bond.by_edge for bond in bonds]),
+        contrast=pairs.mean([bond.contrast() if bond.is_along else None for bond in bonds]),
+        trust=pairs.summed([bond.trust for bond in bonds]),
+        contradiction=np.where(np.diff(sample.indptr) > 0, _array(contradiction), 0.0),
+        penalty=float(problem.penalty.value(Y)),
     )
 
 
-def _apart(Y: Rows, edges: Int64[np.ndarray, "2 edges"]) -> PerEdge:
-    """|Y_u - Y_v|^2 of each edge."""
-    sources, targets = torch.from_numpy(edges).to(Y.device)
-    found = [
-        _array((Y[u] - Y[v]).square().sum(dim=1))
-        for u, v in zip(sources.split(_EDGES), targets.split(_EDGES), strict=True)
-    ]
-    apart: np.ndarray = np.concatenate(found)
-    return apart
+class _Pairs:
+    """The edges of all bonds, each pair of nodes once, whatever the direction."""
+
+    def __init__(self, bonds: Sequence[Bond], num_nodes: int) -> None:
+        keys = []
+        for bond in bonds:
+            i, j = bond.edges.cpu().numpy()
+            keys.append(np.minimum(i, j) * np.int64(num_nodes) + np.maximum(i, j))
+        found, places = np.unique(np.concatenate(keys), return_inverse=True)
+        self.edges = np.stack([found // max(num_nodes, 1), found % max(num_nodes, 1)])
+        self._places = np.split(places, np.cumsum([len(key) for key in keys])[:-1])
+
+    def summed(self, values: Sequence[Tensor | None]) -> PerEdge | None:
+        """Of all bonds that have a number for each edge; None if there are none."""
+        given = [
+            (places, _array(one)) for places, one in zip(self._places, values, strict=True) if one is not None
+        ]
+        if not given:
+            return None
+        places, numbers = (np.concatenate(parts) for parts in zip(*given, strict=True))
+        return _added(numbers, places, self.edges.shape[1])
+
+    def mean(self, values: Sequence[Tensor | None]) -> PerEdge:
+        """The same sum by how many they are; every pair has one."""
+        counts = self.summed([None if one is None else torch.ones_like(one) for one in values])
+        sums = self.summed(values)
+        assert sums is not None
+        assert counts is not None
+        mean: PerEdge = sums / counts
+        return mean
 
 
-def _array(values: Float[Tensor, " n"]) -> Float64[np.ndarray, " n"]:
+def _paid(bond: Bond, num_nodes: int) -> PerNode:
+    """By each node; of what an edge costs, half by each end."""
+    if bond.by_node is not None:
+        return _array(bond.by_node)
+    assert bond.by_edge is not None
+    cost, ends = _array(bond.by_edge) / 2, bond.edges.cpu().numpy()
+    return _added(np.concatenate([cost, cost]), ends.ravel(), num_nodes)
+
+
+def _added(
+    values: Float64[np.ndarray, " n"], places: Int64[np.ndarray, " n"], size: int
+) -> Float64[np.ndarray, " size"]:
+    """The sum of the values at each place; of none, NumPy would make whole numbers."""
+    return np.bincount(places, values, minlength=size).astype(np.float64)
+
+
+def _array(values: Tensor) -> Float64[np.ndarray, " n"]:
     array: np.ndarray = values.double().cpu().numpy()
     return array

@@ -9,6 +9,7 @@ so both ends see both directions, nothing is lost when parallel edges are merged
 relations that keeps its directions is the case r = 0.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,6 +41,11 @@ def check(relation: Integer[np.ndarray, " edges"], num_relations: int = MAX_RELA
             f"relation has the number {bad}; it must lie in [0, {num_relations - 1}]. "
             "Number the relations from 0."
         )
+
+
+def names_of_ways(relation_names: Sequence[str]) -> list[str]:
+    """Of each bit: a relation along its direction, then against it."""
+    return [f"{name} {way}" for name in relation_names for way in ("forward", "backward")]
 
 
 def has_relation(

@@ -30,7 +30,7 @@ def relations_of(
         graph: Tells the names.
         class_sums: Of each class the number of nodes, and the sum of their embeddings.
     """
-    names = _names(energy, graph.relation_names)
+    names = energy.names_of_ways(graph.relation_names)
     nodes = class_sums[:, 0] if class_sums.size else np.zeros(0)
     there = np.flatnonzero(nodes)
     shown = there[np.argsort(-nodes[there], kind="stable")[: min(_CLASSES, isqrt(_CELLS // len(names)))]]
@@ -43,17 +43,6 @@ def relations_of(
             for name, weights, norm, H in zip(names, energy.lambdas, norms, Hs, strict=True)
         ],
     }
-
-
-def _names(energy: TypedEnergy, given: tuple[str, ...] | None) -> list[str]:
-    """Of each relation, and where it counts twice, of each direction."""
-    if not energy.num_relations:
-        return ["all edges"]
-    numbers = range(energy.num_relations)
-    names = given if given is not None and len(given) == len(numbers) else [f"relation {r}" for r in numbers]
-    if energy.ways == 1:
-        return list(names)
-    return [f"{name}, {way}" for name in names for way in ("forward", "backward")]
 
 
 def _way(H: torch.Tensor, Y: torch.Tensor | None) -> dict[str, Any]:

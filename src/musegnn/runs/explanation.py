@@ -14,12 +14,12 @@ from musegnn.errors import InputError
 from musegnn.explaining import Change, Drawing, Explanation, Tension, draw, explain, tension, what_if
 from musegnn.graph import Graph
 from musegnn.graph.names import Names
+from musegnn.graph.relation import names_of_ways
 from musegnn.inference.nodes import read_nodes
 from musegnn.models import MuseGNN
 from musegnn.runs.prediction import Predictor
 from musegnn.training.batches import Batch, Loader
 from musegnn.training.forward import Asked, device_of, gather_means, matrices_of, relations_of
-from musegnn.unfolding import Energy
 
 if TYPE_CHECKING:
     from musegnn.runs.run import Run
@@ -63,14 +63,18 @@ class Neighborhood(NamedTuple):
             node=self.node,
             node_name=self.name,
             class_name=self.class_name,
+            relations=self._relations(),
         )
 
     def tension(self) -> Tension | None:
-        """The energy by node and edge; None of an energy that is not the paper's."""
-        if not isinstance(self.model.energy, Energy):
-            return None
+        """The energy by node and edge; None of an energy of one's own that does not tell."""
         return tension(
-            self.model, self.batch.sample, self.batch.features, self.asked.mu, seen=self.asked.seen
+            self.model,
+            self.batch.sample,
+            self.batch.features,
+            self.asked.mu,
+            seen=self.asked.seen,
+            relation_names=self.graph.relation_names,
         )
 
     def draw(self) -> Drawing:
@@ -107,6 +111,17 @@ class Neighborhood(NamedTuple):
                 f"{list(other.shape)} in their place."
             )
         return torch.cat([other, self.batch.features[int(place), num_features:].cpu()])
+
+    def _relations(self) -> dict[int, str]:
+        """By which relations, and in which direction, the node and each neighbor are joined, in words."""
+        if self.graph.relation is None:
+            return {}
+        row = slice(self.graph.indptr[self.node], self.graph.indptr[self.node + 1])
+        ways = names_of_ways(self.graph.relation_names or ("directed",))
+        return {
+            int(node): ", ".join(way for bit, way in enumerate(ways) if int(code) >> bit & 1)
+            for node, code in zip(self.graph.indices[row], self.graph.relation[row], strict=True)
+        }
 
     def _edge(self, u: Node, v: Node) -> tuple[int, int]:
         first, second = find_node(u, self.graph), find_node(v, self.graph)

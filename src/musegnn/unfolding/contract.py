@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from musegnn.graph import Graph
 from musegnn.sampling.record import Sample
+from musegnn.unfolding.bonds import Bond
 from musegnn.unfolding.kernel import Kernel
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar
 from musegnn.unfolding.resident import Matrix
@@ -118,6 +119,18 @@ class AbstractProblem(ABC):
     def value(self, Y: Rows, Z: Rows) -> Scalar:
         """E(Y)."""
         return torch.stack(list(self.terms(Y, Z).values())).sum()
+
+    def consensus(self, Y: Rows) -> Float[Tensor, " nodes"]:
+        """gamma |Y_v - mu_v|^2, by node."""
+        return Y.new_zeros(len(Y))
+
+    def bonds(self, Y: Rows, relation_names: Sequence[str] | None = None) -> Iterator[Bond]:
+        """What it wants of the ends of edges, term by term, for explanations; an energy need not say."""
+        return iter(())
+
+    def heard(self, Y: Rows) -> Rows:
+        """What its neighbors say to each node, added up. Lengths are of no matter."""
+        return torch.zeros_like(Y)
 
     def half_gradient(self, Y: Rows, Z: Rows) -> Rows:
         """H Y - b(Z), half the gradient of all but the penalty."""

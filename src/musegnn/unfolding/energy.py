@@ -1,5 +1,6 @@
 """The energy of the paper (eq. 4; eq. 2 on a whole graph; eq. 6 and 7 are its limits)."""
 
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import inf, isfinite
 from numbers import Real
@@ -16,6 +17,7 @@ from musegnn.extras import has_triton
 from musegnn.ops import Step
 from musegnn.sampling.record import Laplacian, Sample
 from musegnn.unfolding.acceleration import check_acceleration
+from musegnn.unfolding.bonds import Bond, apart, edges_of
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Acceleration, Alpha, Seen
 from musegnn.unfolding.kernel import CpuKernel, GpuKernel, Kernel
 from musegnn.unfolding.penalty import EntrywisePenalty, Penalty, Rows, Scalar, penalty_of
@@ -137,9 +139,28 @@ class Smoothness(AbstractProblem):
         return {
             "fidelity": (Y - Z).square().sum(),
             "smoothness": (self.energy.lambda_ * smoothness).sum(),
-            "consensus": self._consensus(Y),
+            "consensus": self.consensus(Y).sum(),
             "penalty": self.penalty.value(Y),
         }
+
+    def consensus(self, Y: Rows) -> Float[Tensor, " nodes"]:
+        """gamma |Y_v - mu_v|^2, by node."""
+        if self._mu is None:
+            return Y.new_zeros(len(Y))
+        apart = (Y - self._mu).square()
+        if number(self.energy.gamma) == inf:
+            is_there = self._seen is None or self._seen.bool()
+            return torch.where((apart > 0) & is_there, inf, 0.0).sum(dim=1).to(Y.dtype)
+        return (self.gamma * apart).sum(dim=1)
+
+    def bonds(self, Y: Rows, relation_names: Sequence[str] | None = None) -> Iterator[Bond]:
+        """lambda |s_i Y_i - s_j Y_j|^2."""
+        said, edges = self._scale * Y, edges_of(self.sample, Y.device)
+        yield Bond("smoothness", edges, said, said, number(self.energy.lambda_) * apart(said, said, edges))
+
+    def heard(self, Y: Rows) -> Rows:
+        """sum_j s_j Y_j."""
+        return self._neighbors(self._scale * Y)
 
     def product(self, Y: Rows) -> Rows:
         """H Y."""
@@ -233,15 +254,6 @@ class Smoothness(AbstractProblem):
 
     def _as_like(self, column: Float[Tensor, "nodes 1"]) -> Columns:
         return column.to(self.like.device, self._exact)
-
-    def _consensus(self, Y: Rows) -> Scalar:
-        if self._mu is None:
-            return Y.new_zeros(())
-        apart = (Y - self._mu).square()
-        if number(self.energy.gamma) == inf:
-            is_there = self._seen is None or self._seen.bool()
-            return torch.where((apart > 0) & is_there, inf, 0.0).sum().to(Y.dtype)
-        return (self.gamma * apart).sum()
 
     def _step_sizes(self, alpha: Alpha) -> tuple[float, Columns, bool]:
         """alpha, a_i, and whether they are known to descend."""

@@ -1,5 +1,6 @@
 """Each node should be predictable from its neighbors."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from musegnn.errors import InputError
 from musegnn.sampling.record import Sample
+from musegnn.unfolding.bonds import Bond
 from musegnn.unfolding.mixing import Factors
 from musegnn.unfolding.penalty import Rows
 from musegnn.unfolding.stacks import (
@@ -14,6 +16,7 @@ from musegnn.unfolding.stacks import (
     Stack,
     WayColumns,
     WayRows,
+    edges_of,
     spread,
     weighed,
 )
@@ -63,6 +66,19 @@ class _Prediction(Form):
     def value(self, Y: Rows) -> Channels:
         """|R|^2."""
         return self.look(Y)[1].square().sum(dim=1)
+
+    def bonds(self, Y: Rows, names: Sequence[str]) -> Iterator[Bond]:
+        """Y_i is Y_j H, the message that its prediction is made of; lambda |R_i|^2 is paid by the node."""
+        said = self.mixed.H.times(Y.expand(len(names), -1, -1))
+        costs = (self.mixed.lambdas[:, None] * self.look(Y)[1].square()).sum(dim=2)
+        given = zip(names, edges_of(self.P, Y.device), said, costs, strict=True)
+        for way, (name, edges, there, cost) in enumerate(given):
+            yield Bond(name, edges, Y, there, by_node=cost, is_along=way % 2 == 0)
+
+    def heard(self, Y: Rows) -> Rows:
+        """sum_w lambda_w P_w Y H_w."""
+        predicted = self._has.to(Y.dtype) * Y - self.look(Y)[1]
+        return (self.mixed.lambdas[:, None] * predicted).sum(dim=0).to(Y.dtype)
 
     def slopes(
         self, U: Rows, of_U: tuple[WayRows, ...], V: Rows, of_V: tuple[WayRows, ...]

@@ -1,5 +1,6 @@
 """What a node says, seen through its relation, is what its neighbor says."""
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,10 +9,20 @@ from torch import Tensor
 
 from musegnn.errors import InputError
 from musegnn.sampling.record import Laplacian, Sample
+from musegnn.unfolding.bonds import Bond, apart
 from musegnn.unfolding.mixing import Factors
 from musegnn.unfolding.penalty import Rows
 from musegnn.unfolding.resident import Matrix, degree_of
-from musegnn.unfolding.stacks import Channels, Stack, WayColumns, WayRows, spread, weighed
+from musegnn.unfolding.stacks import (
+    Channels,
+    Stack,
+    WayColumns,
+    WayRows,
+    edges_of,
+    gathered,
+    spread,
+    weighed,
+)
 from musegnn.unfolding.typed import Form, Mixed, TypedEnergy
 
 
@@ -46,7 +57,7 @@ class _Agreement(Form):
         make = partial(_normalized, sample) if laplacian == "normalized" else _plain
         # Lambda counts before H', and so is in R already.
         self.mixed, self.scale = mixed, torch.ones_like(mixed.lambdas)
-        self.P, (self._out, self._into) = weighed(stack, laplacian, like, make)
+        self.P, (self._out, self._into, self._s) = weighed(stack, laplacian, like, make)
 
     def look(self, Y: Rows) -> tuple[WayRows, ...]:
         """Y H, P Y, and what neighbors say beyond a node, P Y - s^2 d_out Y H;  P = s A s."""
@@ -64,6 +75,20 @@ class _Agreement(Form):
         """The sum over edges, as s^2 d_out |Y H|^2 + s^2 d_in |Y|^2 - 2 <Y H, P Y>."""
         said, heard, beyond = self.look(Y)
         return (self._into * Y.square() - said * (beyond + heard)).sum(dim=1)
+
+    def bonds(self, Y: Rows, names: Sequence[str]) -> Iterator[Bond]:
+        """lambda |s_i Y_i H - s_j Y_j|^2."""
+        said = self._s * self.mixed.H.times(Y.expand(len(names), -1, -1))
+        heard, weight = self._s * Y, self.mixed.lambdas.sqrt()[:, None]
+        given = zip(names, edges_of(self.P, Y.device), said, heard, weight, strict=True)
+        for name, edges, here, there, w in given:
+            yield Bond(name, edges, here, there, apart(w * here, w * there, edges))
+
+    def heard(self, Y: Rows) -> Rows:
+        """sum_w lambda_w (P_w' Y H_w + P_w Y H_w')."""
+        said, heard, _ = self.look(Y)
+        along = gathered(self.P, (self.mixed.lambdas[:, None] * said).to(Y.dtype))
+        return along + self.mixed.back.times(heard).sum(dim=0)
 
     def slopes(
         self, U: Rows, of_U: tuple[WayRows, ...], V: Rows, of_V: tuple[WayRows, ...]
@@ -83,12 +108,13 @@ class _Agreement(Form):
 
 
 def _normalized(sample: Sample, leaving: WayColumns, arriving: WayColumns) -> tuple[WayColumns, ...]:
-    """s twice, s^2 d_out, s^2 d_in."""
+    """s twice, s^2 d_out, s^2 d_in, s."""
     degree = degree_of(sample, leaving.device).double()[:, None]
     s = (degree + 1).rsqrt().expand_as(leaving)
-    return s, s, leaving / (degree + 1), arriving / (degree + 1)
+    return s, s, leaving / (degree + 1), arriving / (degree + 1), s
 
 
 def _plain(leaving: WayColumns, arriving: WayColumns) -> tuple[WayColumns, ...]:
-    """1 twice, d_out, d_in."""
-    return torch.ones_like(leaving), torch.ones_like(leaving), leaving, arriving
+    """1 twice, d_out, d_in, 1."""
+    ones = torch.ones_like(leaving)
+    return ones, ones, leaving, arriving, ones

@@ -1,6 +1,6 @@
 """An energy that does not trust every edge (after TWIRLS): large disagreements count for less."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from musegnn.errors import InputError
 from musegnn.sampling.record import Laplacian, Sample
+from musegnn.unfolding.bonds import Bond, apart, edges_of
 from musegnn.unfolding.contract import (
     AbstractEnergy,
     AbstractProblem,
@@ -130,6 +131,21 @@ class RobustProblem(AbstractProblem):
         return {"fidelity": found["fidelity"], "robust": robust} | {
             name: found[name] for name in ("consensus", "penalty")
         }
+
+    def consensus(self, Y: Rows) -> Float[Tensor, " nodes"]:
+        """That of `Energy`."""
+        return self.smooth.consensus(Y)
+
+    def bonds(self, Y: Rows, relation_names: Sequence[str] | None = None) -> Iterator[Bond]:
+        """lambda c rho(t_ij / c), and the weights w_ij."""
+        said, edges, c = self._scale * Y, edges_of(self.smooth.sample, Y.device), self.energy.scale
+        t, rho = apart(said, said, edges) / c, _RHO[self.energy.rho]
+        cost = self.energy.lambda_ * c * rho.value(t)
+        yield Bond("robust", edges, said, said, cost, trust=rho.slope(t))
+
+    def heard(self, Y: Rows) -> Rows:
+        """sum_j w_ij s_j Y_j."""
+        return weighed_sum(self.smooth.sample, self.weights(Y), self._scale * Y)
 
     def product(self, Y: Rows) -> Rows:
         """(1 + gamma) Y + lambda L_w Y, with the weights of Y: in one pass over the edges by a kernel."""

@@ -1,7 +1,7 @@
 """Energies for graphs whose neighbors differ: a learned matrix for each relation, convex in Y for any."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import expm1, log
 from typing import Literal, NamedTuple
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musegnn.errors import InputError
-from musegnn.graph.relation import MAX_RELATIONS
+from musegnn.graph.relation import MAX_RELATIONS, names_of_ways
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.acceleration import check_acceleration
+from musegnn.unfolding.bonds import Bond
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Acceleration, Alpha, Back, Seen
 from musegnn.unfolding.mixing import Factors, Mixings
 from musegnn.unfolding.penalty import EntrywisePenalty, Penalty, Rows, Scalar, penalty_of
@@ -66,6 +67,14 @@ class Form(ABC):
     @abstractmethod
     def value(self, Y: Rows) -> Channels:
         """E_w(Y), channel by channel of what is squared."""
+
+    @abstractmethod
+    def bonds(self, Y: Rows, names: Sequence[str]) -> Iterator[Bond]:
+        """See `AbstractProblem.bonds`; a name for each way."""
+
+    @abstractmethod
+    def heard(self, Y: Rows) -> Rows:
+        """See `AbstractProblem.heard`."""
 
     @abstractmethod
     def slopes(
@@ -159,6 +168,15 @@ class TypedEnergy(AbstractEnergy):
         stack = stacked(sample, self.num_relations, self.ways)
         return [stack.A, stack.At]
 
+    def names_of_ways(self, relation_names: Sequence[str] | None = None) -> list[str]:
+        """Of each relation, and where it counts twice, of each direction."""
+        if not self.num_relations:
+            return ["all edges"]
+        is_told = relation_names is not None and len(relation_names) == self.num_relations
+        names = relation_names if is_told else [f"relation {r}" for r in range(self.num_relations)]
+        assert names is not None
+        return list(names) if self.ways == 1 else names_of_ways(names)
+
     @property
     def lambdas(self) -> Float[Tensor, "terms channels"]:
         """lambda_r = softplus(raw_lambda_r) > 0; one channel stands for all."""
@@ -243,13 +261,26 @@ class TypedProblem(AbstractProblem):
 
     def terms(self, Y: Rows, Z: Rows) -> dict[str, Scalar]:
         """fidelity, relations, consensus, penalty."""
-        apart = torch.zeros_like(Y) if self._mu is None else self._gamma * (Y - self._mu).square()
         return {
             "fidelity": (Y - Z).square().sum(),
             "relations": (self._form.mixed.lambdas * self._form.value(Y)).sum(),
-            "consensus": apart.sum(),
+            "consensus": self.consensus(Y).sum(),
             "penalty": self.penalty.value(Y),
         }
+
+    def consensus(self, Y: Rows) -> Float[Tensor, " nodes"]:
+        """gamma |Y_v - mu_v|^2, by node."""
+        if self._mu is None:
+            return Y.new_zeros(len(Y))
+        return (self._gamma * (Y - self._mu).square()).sum(dim=1)
+
+    def bonds(self, Y: Rows, relation_names: Sequence[str] | None = None) -> Iterator[Bond]:
+        """E_w, way by way."""
+        return self._form.bonds(Y, self.energy.names_of_ways(relation_names))
+
+    def heard(self, Y: Rows) -> Rows:
+        """What is said along all ways."""
+        return self._form.heard(Y)
 
     def product(self, Y: Rows) -> Rows:
         """H Y = (1 + gamma) Y + half the gradient of sum_w lambda_w E_w."""
