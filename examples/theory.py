@@ -1,4 +1,4 @@
-"""Draw the figures of docs/theory.md: `python examples/theory.py`, some minutes on two cores."""
+"""Draw the figures of docs/: `python examples/theory.py`, some minutes on two cores."""
 
 import argparse
 import time

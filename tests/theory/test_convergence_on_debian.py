@@ -262,3 +262,21 @@ def test_the_measured_error_keeps_to_the_rate():
     errors = [float((unfold(Z, sample, energy, k) - star).norm()) / first for k in range(8)]
     assert (np.array(errors) <= 0.5 ** np.arange(8) * (1 + 1e-9)).all()
     assert errors[3] > 0.01 >= errors[4]
+
+
+def test_twenty_steps_of_lambda_20_leave_less_than_one_percent_of_any_f():
+    """Where eight plain ones leave a fifth, and the best polynomial of that degree 3 to 5 %."""
+    sample = Draws(graph(), ShadowKHop([4, 3]), "train", batch_size=12, seed=0)[0]
+    everything = torch.eye(sample.num_nodes, dtype=torch.float64)
+    star = solve(everything, sample, Energy(20.0, 0.0, prox="none"))
+
+    def left(acceleration: str, steps: int) -> float:
+        energy = Energy(20.0, 0.0, prox="none", acceleration=acceleration)
+        return float(torch.linalg.matrix_norm(unfold(everything, sample, energy, steps) - star, 2))
+
+    assert left("none", 8) == pytest.approx(0.211, abs=0.001)
+    assert left("none", 20) > 0.05
+    assert left("chebyshev", 8) > 0.03
+    assert left("chebyshev", 18) < 0.01
+    assert left("chebyshev", 20) == pytest.approx(0.0040, abs=0.0002)
+    assert left("momentum", 20) > 0.01 > left("momentum", 21)
