@@ -93,6 +93,11 @@ def test_what_does_not_fit_together_is_refused():
 def test_the_nearest_name_is_offered():
     assert refused({"gama": 1.0}) == "there is no setting 'gama'. Did you mean 'gamma'?"
     assert refused({"learning": 1.0}).startswith("there is no setting 'learning'.")
+    table = "'energy' is a table of settings. Set one of energy.kind, energy.lambda_, "
+    assert refused({"energy": "predictive"}).startswith(table)
+    assert refused({"energy": "predictive"}).startswith(
+        "'energy' is a table of settings. Set one of energy.kind, energy.lambda_"
+    )
     assert refused({"fanout": [3]}) == "there is no setting 'fanout'. Did you mean 'fanouts'?"
     assert "top_k" in refused({"sampler": "PersonalizedPageRank", "topk": 3})
     assert refused({"settings": {}}).startswith("there is no setting 'settings'.")

@@ -340,6 +340,9 @@ def _unknown(name: str, known: list[str]) -> str:
     if owners := [sampler for sampler in SAMPLERS if name in _sampler_settings(sampler)]:
         whose = " or ".join(owners)
         return f"{name!r} is a setting of the sampler {whose}, not of this one. Set sampler={owners[0]}, too."
+    if name in TABLES:
+        inside = ", ".join(f"{name}.{one.name}" for one in fields(TABLES[name]))
+        return f"{name!r} is a table of settings. Set one of {inside}."
     near = nearest(name.rpartition(".")[2], known)
     hint = f"Did you mean {near!r}?" if near else f"There are {', '.join(known)}."
     return f"there is no setting {name!r}. {hint}"
