@@ -8,11 +8,14 @@ import pytest
 import torch
 from explained_cases import OUT, Case, Tilted, constant_of_g, dense_split, random_case
 from problems import CLOSE, refused
+from test_relational import DIM, graph, learned
 from torch import nn
 from torch.autograd.functional import jacobian
 
-from musegnn import Energy, MuseGNN, unfold
+from musegnn import Energy, MuseGNN, Predictive, Staged, unfold
 from musegnn.explaining import explain, split_embedding
+from musegnn.unfolding.subgraph import as_sample
+from musegnn.unfolding.typed import TypedProblem
 
 CASES = range(600 if "MUSEGNN_PROOF" in os.environ else 24)
 
@@ -213,3 +216,25 @@ def test_what_cannot_be_explained_is_refused():
     case.model.train()
     with refused("The model is in training mode, with dropout. Call model.eval() first."):
         explain(*case.given, seen=case.seen)
+
+
+def test_shares_ask_for_no_gradient_of_what_is_learned_and_leave_it_as_it_was(monkeypatch):
+    torch.manual_seed(0)
+    g = graph(4, nodes=12, hub=True)
+    energies = [learned(Predictive(DIM, 2, gamma=0.3), seed) for seed in (1, 2)]
+    energies[1].raw_lambda.requires_grad_(False)
+    model = MuseGNN(5, OUT, DIM, Staged(energies), 4, layers=1).double().eval()
+    before = {name: (part.requires_grad, part.clone()) for name, part in model.named_parameters()}
+    backs, back = [], TypedProblem.back
+    monkeypatch.setattr(TypedProblem, "back", lambda *given: backs.append(given[-1]) or back(*given))
+    features, mu = (torch.randn(12, width, dtype=torch.float64) for width in (5, DIM))
+    found = explain(model, as_sample(g, 12), features, mu)
+    total = found.shares.sum(axis=0) + found.means.sum(axis=0) + found.bias
+    np.testing.assert_allclose(total, found.logits, rtol=1e-10, atol=1e-10)
+    # Four steps back for each class.
+    assert [wanted.learned for wanted in backs] == [False] * 4 * OUT
+    assert all(wanted.mu for wanted in backs)
+    for name, part in model.named_parameters():
+        assert part.requires_grad == before[name][0]
+        assert part.grad is None
+        torch.testing.assert_close(part, before[name][1])

@@ -5,11 +5,12 @@ import problems
 import pytest
 import torch
 from explained_cases import IN, OUT, Case
-from problems import CLOSE
+from problems import CLOSE, refused
 from test_relational import DIM, KINDS, graph, kinds, learned
 
 from musegnn import AbstractEnergy, MuseGNN, Robust, Staged, unfold
 from musegnn.explaining import draw, explain, tension, without_edges
+from musegnn.unfolding.bonds import Bond
 from musegnn.unfolding.contract import AbstractProblem
 from musegnn.unfolding.penalty import NoPenalty
 from musegnn.unfolding.subgraph import as_sample
@@ -35,8 +36,9 @@ def test_the_terms_of_a_node_are_its_own_and_those_of_its_edges():
     said = [found.of_node(int(node)) for node in case.sample.node_ids]
     for name in ("fidelity", "consensus", "smoothness"):
         assert sum(one[name] for one in said) == pytest.approx(found.terms()[name])
-    np.testing.assert_allclose([one["anomaly"] for one in said], found.anomaly)
-    np.testing.assert_allclose([one["contradiction"] for one in said], found.contradiction)
+    scores = [found.scores_of(int(node)) for node in case.sample.node_ids]
+    np.testing.assert_allclose([anomaly for anomaly, _ in scores], found.anomaly)
+    np.testing.assert_allclose([contradiction for _, contradiction in scores], found.contradiction)
     row, (u, v) = 4, found.edges
     # Half of each edge is paid by the other end.
     assert said[row]["smoothness"] == pytest.approx(found.by_edge[(u == row) | (v == row)].sum() / 2)
@@ -119,7 +121,6 @@ def test_a_typed_energy_is_told_relation_by_relation(kind, lambda_per):
     told = found.terms()
     assert list(told) == ["fidelity", *(bond.name for bond in bonds), "consensus", "penalty"]
     relations = sum(told[bond.name] for bond in bonds)
-    assert {**terms, "relations": relations}.keys() == terms.keys()
     for name in ("fidelity", "consensus", "penalty"):
         assert told[name] == pytest.approx(float(terms[name]))
     assert relations == pytest.approx(float(terms["relations"]))
@@ -152,25 +153,78 @@ def test_a_robust_energy_tells_whom_it_trusts():
     assert worst.trust == found.trust[found.contrast.argmax()]
 
 
+@pytest.mark.parametrize("names", [["uses", "uses"], ["fidelity", "penalty"], ["consensus", "relations"]])
+def test_relations_may_be_called_like_each_other_and_like_terms(names):
+    g, model, features, mu = typed("normalized")
+    found = tension(model, as_sample(g, 12), features, mu, relation_names=names)
+    Z = model.f(features).detach()
+    Y = unfold(Z, g, model.energy, 4, mu=mu).detach()
+    energy = model.energy.last.value(Y, Z, g, mu=mu).detach()
+    assert sum(found.terms().values()) == pytest.approx(float(energy))
+    assert len(found.by_node) == 4
+
+
+class MyProblem(AbstractProblem):
+    """2 |Y - Z|^2: no edges, no fidelity by that name."""
+
+    tau = sigma = 2.0
+
+    def __init__(self, like, bond=None):
+        super().__init__(NoPenalty(), 0.5, torch.full((len(like), 1), 0.5, dtype=like.dtype), proven=True)
+        self.bond = bond
+
+    def terms(self, Y, Z):
+        return {"twice": 2 * (Y - Z).square().sum()}
+
+    def product(self, Y):
+        return 2 * Y
+
+    def target(self, Z):
+        return 2 * Z
+
+    def bonds(self, Y, relation_names=None):
+        return iter(() if self.bond is None else (self.bond(Y),))
+
+
+class Mine(AbstractEnergy):
+    def __init__(self, bond=None):
+        super().__init__()
+        self.bond = bond
+
+    def on(self, sample, mu, seen, *, like, alpha="auto"):
+        return MyProblem(like, self.bond)
+
+
 def test_an_energy_that_does_not_say_what_it_wants_of_edges_has_no_tension():
-    class Mine(AbstractEnergy):
-        def on(self, sample, mu, seen, *, like, alpha="auto"):
-            return MyProblem(NoPenalty(), 1.0, torch.ones(len(like), 1, dtype=like.dtype), proven=True)
-
-    class MyProblem(AbstractProblem):
-        """|Y - Z|^2: no edges."""
-
-        tau = sigma = 1.0
-
-        def terms(self, Y, Z):
-            return {"fidelity": (Y - Z).square().sum()}
-
-        def product(self, Y):
-            return Y
-
-        def target(self, Z):
-            return Z
-
     case = Case(seed=0)
     case.model.energy = Mine()
     assert tension(*case.given) is None
+
+
+def test_an_energy_of_ones_own_is_told_as_far_as_it_says():
+    """Its bonds cost nothing; what neighbors say it does not tell, and its term is not one of ours."""
+    case = Case(seed=0, gamma=0.0)
+
+    def bond(Y):
+        return Bond("mine", torch.tensor([[0, 1], [1, 2]]), Y, Y, by_node=torch.zeros(len(Y)))
+
+    case.model.energy = Mine(bond)
+    found = tension(*case.given)
+    assert list(found.by_node) == ["mine"]
+    assert found.contradiction is None
+    assert found.scores_of(int(case.sample.node_ids[0])) == (found.anomaly[0], None)
+    Y = case.model.embed(case.sample, case.features).detach()
+    assert found.rest == {"twice": pytest.approx(float(2 * (Y - case.Z).square().sum()))}
+    assert "mine 0" in repr(found)
+
+
+def test_who_is_not_there_is_refused():
+    case = Case(seed=1)
+    found = tension(*case.given, seen=case.seen)
+    absent = max(case.sample.node_ids) + 1
+    words = f"Node {absent} is not among the {case.sample.num_nodes} nodes of the sample. Pass the id of one."
+    for ask in (found.of_node, found.scores_of, lambda node: found.suspicious_edges(node=node)):
+        with refused(words):
+            ask(absent)
+    with refused("top must be 0 or more; got -1."):
+        found.suspicious_edges(-1)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musegnn import ops
+from musegnn.ops.relate.reference import column_dtype
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["reference", "numba"])
 
@@ -69,7 +70,7 @@ def test_matrices_come_to_stand_side_by_side(compiled, seed, num_nodes, num_matr
     indptr, indices = below.indptr.astype(np.int64), below.indices.astype(dtype)
     before = indptr.tobytes() + indices.tobytes()
     bounds, columns = ops.side_by_side(indptr, indices, num_matrices, compiled=compiled)
-    assert (bounds.dtype, columns.dtype) == (np.int64, np.int64)
+    assert (bounds.dtype, columns.dtype) == (np.int64, np.int32)
     assert bounds.tolist() == beside.indptr.tolist()
     assert columns.tolist() == beside.indices.tolist()
     assert indptr.tobytes() + indices.tobytes() == before
@@ -81,3 +82,4 @@ def test_entries_of_a_row_stay_in_their_order_side_by_side(compiled):
     indptr, indices = np.array([0, 3, 4, 6, 8]), np.array([1, 0, 1, 0, 1, 0, 1, 1], dtype=np.int32)
     bounds, columns = ops.side_by_side(indptr, indices, 2, compiled=compiled)
     assert (bounds.tolist(), columns.tolist()) == ([0, 5, 8], [1, 0, 1, 3, 2, 0, 3, 3])
+    assert [column_dtype(n) for n in (0, 2**31 - 1, 2**31)] == [np.int32, np.int32, np.int64]

@@ -8,6 +8,7 @@ import torch
 from problems import CLOSE, LAPLACIANS, PENALTIES, PRECONDITIONS, ZOO
 from test_unfold import STEPS, energy_of, some_rows
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from musegnn import Energy, MuseGNN, unfold
 from musegnn.unfolding.kernel import CpuKernel
@@ -248,9 +249,30 @@ def test_a_recomputed_run_keeps_the_root_of_its_steps(steps):
     Z = problems.normal(s, grad=True)
     saved = kept_for_backward(lambda: unfold(Z, s, Energy(2.0, prox="group"), steps))
     rows = [part for part in saved if part.shape == Z.shape]
-    # Z itself, a start for each segment, and the end.
+    # Z itself, and a start for each segment.
     stride = max(1, ceil(steps**0.5 / 2))
-    assert len(rows) == 2 + -(-steps // stride)
+    assert len(rows) == 1 + -(-steps // stride)
+
+
+@pytest.mark.parametrize("weights", [["lambda_"], ["lambda_", "gamma"]])
+@pytest.mark.parametrize("prox", ["relu", "group"])
+def test_learned_weights_have_their_gradients_where_saved_tensors_go_through_hooks(weights, prox):
+    """As under `torch.utils.checkpoint`: a parameter comes back as a plain leaf."""
+    s = problems.sample()
+    Z, mu = problems.normal(s, count=2, grad=True)
+    given = {name: torch.nn.Parameter(torch.tensor(1.7, dtype=torch.float64)) for name in weights}
+    energy = Energy(**{"lambda_": 1.0, "gamma": 0.3, **given}, prox=prox)
+
+    def run():
+        return unfold(Z, s, energy, 5, mu=mu).square().sum()
+
+    expected = torch.autograd.grad(run(), [Z, *given.values()])
+    with torch.autograd.graph.save_on_cpu():
+        found = torch.autograd.grad(run(), [Z, *given.values()])
+    torch.testing.assert_close(found, expected)
+    found = torch.autograd.grad(checkpoint(run, use_reentrant=False), [Z, *given.values()])
+    torch.testing.assert_close(found, expected)
+    assert all(float(part) for part in found[1:])
 
 
 def test_nothing_is_kept_where_no_gradient_is_wanted():

@@ -9,8 +9,10 @@ import pytest
 import torch
 from test_relational import DIM, KINDS, by_tape, graph, kinds, learned, ranks, rows
 
-from musegnn import Draws, Predictive, ShadowKHop, unfold
+from musegnn import Draws, Energy, MuseGNN, Predictive, Robust, ShadowKHop, unfold
+from musegnn.explaining import explain, tension
 from musegnn.graph.relation import codes_of
+from musegnn.unfolding import stacks, typed
 from musegnn.unfolding.stacks import stacked
 from musegnn.unfolding.typed import TypedProblem
 
@@ -77,6 +79,44 @@ def test_the_way_back_by_hand_is_that_of_autograd(kind, rank, acceleration, monk
         assert all(part.abs().max() > 0 for part in found)
 
 
+@kinds
+@paces
+def test_what_is_not_asked_for_is_not_computed(kind, acceleration, monkeypatch):
+    """Gradients of Z alone: no look at where a step began, none of H and lambda, and none of the means."""
+    g = graph(4, hub=True)
+    weights, Z, mu = rows(g.num_nodes)
+    Z.requires_grad_()
+    prox = "none" if acceleration == "chebyshev" else "relu"
+    energy = learned(KINDS[kind](num_relations=2, gamma=0.4, prox=prox, acceleration=acceleration))
+
+    def gradient():
+        return torch.autograd.grad((weights * unfold(Z, g, energy, 5, mu=mu)).sum(), Z)[0]
+
+    expected = gradient()
+    energy.requires_grad_(False)
+    backs, back = [], TypedProblem.back
+
+    def watched(problem, *given):
+        monkeypatch.setattr(type(problem._form), "slopes", None)
+        backs.append(back(problem, *given))
+        return backs[-1]
+
+    monkeypatch.setattr(TypedProblem, "back", watched)
+    torch.testing.assert_close(gradient(), expected)
+    assert len(backs) == 5
+    assert all(found.mu is None and not found.learned for found in backs)
+
+
+@kinds
+def test_the_result_may_be_written_to_where_the_way_back_does_not_look_at_it(kind):
+    g = graph(4)
+    _, Z, _ = rows(g.num_nodes)
+    energy = learned(KINDS[kind](num_relations=2, prox="none"))
+    expected = 2 * torch.autograd.grad(unfold(Z.requires_grad_(), g, energy, 3).sum(), Z)[0]
+    Y = unfold(Z, g, energy, 3).mul_(2)
+    torch.testing.assert_close(torch.autograd.grad(Y.sum(), Z)[0], expected)
+
+
 @pytest.mark.parametrize("why", ["a penalty of rows", "a parameter more", "a frozen H"])
 def test_where_it_cannot_be_by_hand_autograd_goes_back(why):
     """And where not all is wanted, what is comes out the same."""
@@ -117,21 +157,61 @@ def test_a_graph_without_edges():
 
 
 @kinds
+def test_a_device_without_a_kernel_gets_the_same(kind, monkeypatch):
+    """As Apple's GPUs, by functions of torch alone."""
+    g = graph(4, hub=True)
+    weights, Z, mu = rows(g.num_nodes)
+    energy = learned(KINDS[kind](num_relations=2, gamma=0.4, prox="nonnegative_l1"))
+    given = [Z.requires_grad_(), *energy.parameters()]
+
+    def outcome():
+        Y = unfold(Z, g, energy, 4, mu=mu)
+        return Y, *torch.autograd.grad((weights * Y).sum(), given)
+
+    expected, calls = outcome(), []
+    by_torch, settled_by_torch = stacks._sum_by_torch, stacks._settled_by_torch
+
+    def settled(P, M, R, scale, keep, take, X, B=None, penalty=None):
+        calls.append(0)
+        columns = (part.expand(len(X), 1)[:, 0] for part in (keep, take))
+        with torch.no_grad():
+            return settled_by_torch(P, M.reshape(-1, DIM), R, scale, *columns, X, B, penalty)
+
+    monkeypatch.setattr(stacks, "_sum", lambda *given: calls.append(1) or by_torch(*given))
+    monkeypatch.setattr(typed, "settled", settled)
+    torch.testing.assert_close(outcome(), expected)
+    assert {0, 1} == set(calls)
+
+
 @pytest.mark.parametrize("num_relations", [0, 2])
+@pytest.mark.parametrize("kind", [*KINDS, "paper", "learned lambda", "robust"])
 def test_what_is_made_of_a_sample_goes_with_it(kind, num_relations):
     """Training meets a new sample in every step: what is kept of each would fill the memory."""
     g = graph(4)
     draws = Draws(g, ShadowKHop([3, 2]), np.arange(4), batch_size=4)
     sample = draws[0]
     sample = replace(sample, relation=codes_of(g, sample.node_ids, sample.indptr, sample.indices))
-    energy = learned(KINDS[kind](num_relations=num_relations))
+    if kind in KINDS:
+        energy = learned(KINDS[kind](num_relations=num_relations))
+    else:
+        weight = torch.nn.Parameter(torch.tensor(1.0)) if kind == "learned lambda" else 1.0
+        energy = Robust() if kind == "robust" else Energy(weight)
+    torch.manual_seed(0)
+    model = MuseGNN(4, 3, DIM, energy, 3, layers=1).double().eval()
+    features = torch.randn(sample.num_nodes, 4, dtype=torch.float64)
     Z = rows(sample.num_nodes)[0].requires_grad_()
     torch.autograd.grad(unfold(Z, sample, energy, 3, trace=True).Y.sum(), [Z, *energy.parameters()])
-    made = stacked(sample, num_relations, energy.ways)
-    left = [ref(part) for part in (sample, made, made.A, made.At)]
+    explain(model, sample, features)
+    assert tension(model, sample, features) is not None
+    left = [ref(sample)]
+    if kind in KINDS:
+        made = stacked(sample, num_relations, energy.ways)
+        left += [ref(part) for part in (made, made.A, made.At)]
+    gc.collect()
     gc.disable()
     try:
-        del sample, made
-        assert [part() for part in left] == [None] * 4
+        del sample, draws
+        made = None
+        assert [part() for part in left] == [None] * len(left)
     finally:
         gc.enable()

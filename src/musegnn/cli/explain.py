@@ -85,12 +85,13 @@ def _energy(around: "Neighborhood", tense: "Tension | None") -> dict[str, Any]:
     """What the energy says of the node and its edges; nothing of one that does not say."""
     if tense is None:
         return {"anomaly": None, "energy": None, "disagrees_with": []}
-    said, edges = tense.of_node(around.node), tense.suspicious_edges(DISAGREEING, node=around.node)
+    anomaly, contradiction = tense.scores_of(around.node)
+    edges = tense.suspicious_edges(DISAGREEING, node=around.node)
     return {
-        "anomaly": said["anomaly"],
-        "anomaly_rank": 1 + int((tense.anomaly > said["anomaly"]).sum()),
-        "contradiction": said["contradiction"],
-        "energy": {term: said[term] for term in tense.by_node},
+        "anomaly": anomaly,
+        "anomaly_rank": 1 + int((tense.anomaly > anomaly).sum()),
+        "contradiction": contradiction,
+        "energy": tense.of_node(around.node),
         "disagrees_with": [_disagreement(around, edge) for edge in edges],
     }
 

@@ -10,7 +10,8 @@ dB = sum_k a (S_k * G_k) it gives dZ = G_0 + dB, and dmu = gamma dB, since Z and
 as Z + gamma mu, and Z is also where the steps begin. A share is derivative times input.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import inf
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from musegnn.explaining.explanation import Explanation, Hops
 from musegnn.models import MuseGNN
 from musegnn.sampling.record import Sample
 from musegnn.unfolding import unfold
-from musegnn.unfolding.contract import Seen
+from musegnn.unfolding.contract import AbstractEnergy, Seen
 from musegnn.unfolding.descent import last_stage
 from musegnn.unfolding.penalty import EntrywisePenalty, Rows
 
@@ -135,6 +136,19 @@ def check_mode(model: MuseGNN) -> None:
         raise InputError("The model is in training mode, with dropout. Call model.eval() first.")
 
 
+@contextmanager
+def frozen(energy: AbstractEnergy) -> Iterator[None]:
+    """Inside, what it has learned is no parameter; behind it all is as it was."""
+    learned = [part for part in energy.parameters() if part.requires_grad]
+    for part in learned:
+        part.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for part in learned:
+            part.requires_grad_()
+
+
 class _Steps:
     """Y_v as a function of Z and mu, and the way back."""
 
@@ -149,6 +163,19 @@ class _Steps:
         row: int,
     ) -> None:
         check_mode(model)
+        # Shares are of Z and mu: what has been learned is given, and needs no way back.
+        with frozen(model.energy):
+            self._descend(model, sample, features, mu, seen, row)
+
+    def _descend(
+        self,
+        model: MuseGNN,
+        sample: Sample,
+        features: Features,
+        mu: Rows | None,
+        seen: Seen | None,
+        row: int,
+    ) -> None:
         Z = base_predictions(model, sample, features).requires_grad_()
         mu = None if mu is None else mu.detach().to(Z).requires_grad_()
         self._inputs = [Z] if mu is None else [Z, mu]

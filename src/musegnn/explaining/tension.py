@@ -10,6 +10,7 @@ from jaxtyping import Float64, Int64, Integer
 from torch import Tensor
 from torch.nn import functional as F
 
+from musegnn.errors import InputError
 from musegnn.explaining.contributions import Features, base_predictions, check_mode
 from musegnn.models import MuseGNN
 from musegnn.sampling.record import Sample
@@ -22,6 +23,10 @@ PerNode = Float64[np.ndarray, " nodes"]
 PerEdge = Float64[np.ndarray, " edges"]
 
 
+_TERMS = {"fidelity", "relations", "consensus", "penalty"}
+"""Of energies; names that a relation may have, too."""
+
+
 class Disagreement(NamedTuple):
     """An edge between two nodes, by their ids."""
 
@@ -32,7 +37,7 @@ class Disagreement(NamedTuple):
     """How much it counts, of an energy for which that depends on Y."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Tension:
     """The energy of Y, by node and by edge; of several stages that of the last."""
 
@@ -41,6 +46,13 @@ class Tension:
     by_node: dict[str, PerNode]
     """Its terms: fidelity |Y_v - Z_v|^2, what a node pays for its neighbors, of each relation and direction
     where these are told apart, consensus gamma |Y_v - mu_v|^2. Of what an edge costs each end pays half."""
+    rest: dict[str, float]
+    """Its terms that are not told by node, such as the penalty."""
+    anomaly: PerNode
+    """|Y_v - Z_v|: how far a node was moved from what its features say. It finds noise.
+
+    Features that are those of another node are found by `contradiction`.
+    """
     edges: Int64[np.ndarray, "2 edges"]
     """Local nodes u < v, each edge once."""
     by_edge: PerEdge | None
@@ -50,37 +62,46 @@ class Tension:
     along the direction of the edge; the mean over relations. Not of lengths, which follow the degree."""
     trust: PerEdge | None
     """How much an edge counts, of an energy for which that depends on Y."""
-    contradiction: PerNode
-    """1 - cos(Z_v, what the neighbors say), Z_v as the penalty allows it; 0 without neighbors."""
-    penalty: float
+    contradiction: PerNode | None
+    """1 - cos(Z_v, what the neighbors say), Z_v as the penalty allows it; 0 without neighbors. None of
+    an energy that does not tell what they say."""
+
+    def __repr__(self) -> str:
+        terms = ", ".join(f"{name} {value:.4g}" for name, value in self.terms().items())
+        return f"Tension({len(self.nodes)} nodes, {self.edges.shape[1]} edges: {terms})"
 
     def terms(self) -> dict[str, float]:
-        """The sums over all nodes, and the penalty."""
-        return {name: float(cost.sum()) for name, cost in self.by_node.items()} | {"penalty": self.penalty}
-
-    @property
-    def anomaly(self) -> PerNode:
-        """|Y_v - Z_v|: how far a node was moved from what its features say. It finds noise.
-
-        Features that are those of another node are found by `contradiction`.
-        """
-        scores: np.ndarray = np.sqrt(self.by_node["fidelity"])
-        return scores
+        """The sums over all nodes, and the rest: together, the energy."""
+        return {name: float(cost.sum()) for name, cost in self.by_node.items()} | self.rest
 
     def of_node(self, node: int) -> dict[str, float]:
-        """The terms of one node, by its id, and both its scores."""
-        (row,) = np.flatnonzero(self.nodes == node)
-        scores = {"anomaly": self.anomaly, "contradiction": self.contradiction}
-        return {name: float(values[row]) for name, values in (self.by_node | scores).items()}
+        """The terms of one node, by its id."""
+        row = self._row(node)
+        return {name: float(cost[row]) for name, cost in self.by_node.items()}
+
+    def scores_of(self, node: int) -> tuple[float, float | None]:
+        """Its anomaly and its contradiction."""
+        row, given = self._row(node), self.contradiction
+        return float(self.anomaly[row]), None if given is None else float(given[row])
+
+    def _row(self, node: int) -> int:
+        found = np.flatnonzero(self.nodes == node)
+        if not len(found):
+            raise InputError(
+                f"Node {node} is not among the {len(self.nodes):,} nodes of the sample. Pass the id of one."
+            )
+        return int(found[0])
 
     def suspicious_edges(self, top: int = 10, *, node: int | None = None) -> list[Disagreement]:
         """The edges with the highest contrast; of one node, if given: the neighbors it disagrees with.
 
         What the energy pays for an edge, `by_edge`, depends on the degrees and finds fewer wrong ones.
         """
+        if top < 0:
+            raise InputError(f"top must be 0 or more; got {top}.")
         chosen = np.arange(self.edges.shape[1])
         if node is not None:
-            chosen = np.flatnonzero((self.nodes[self.edges] == node).any(axis=0))
+            chosen = np.flatnonzero((self.edges == self._row(node)).any(axis=0))
         order = chosen[np.argsort(-self.contrast[chosen], kind="stable")[:top]]
         ids = self.nodes[self.edges[:, order]].tolist()
         trust = [None] * len(order) if self.trust is None else self.trust[order].tolist()
@@ -97,7 +118,7 @@ def tension(
     seen: Seen | None = None,
     relation_names: Sequence[str] | None = None,
 ) -> Tension | None:
-    """The energy after K steps, by node and edge; its terms add up to those of `AbstractEnergy.terms`.
+    """The energy after K steps, by node and edge; its terms add up to it.
 
     None of an energy of one's own that does not say what it wants of edges (`AbstractProblem.bonds`).
     """
@@ -111,18 +132,30 @@ def tension(
     if not bonds:
         return None
     pairs = _Pairs(bonds, len(Y))
-    contradiction = 1 - F.cosine_similarity(problem.heard(Y), problem.penalty.prox(Z, 0.0))
-    by_node = {"fidelity": _array((Y - Z).square().sum(dim=1))}
-    by_node |= {bond.name: _paid(bond, len(Y)) for bond in bonds}
+    heard, apart, terms = problem.heard(Y), (Y - Z).square().sum(dim=1), problem.terms(Y, Z)
+    by_node = {"fidelity": _array(apart)} if "fidelity" in terms else {}
+    for number, bond in enumerate(bonds):
+        # A relation may be called like another, or like a term.
+        is_taken = bond.name in by_node or bond.name in _TERMS
+        by_node[f"{bond.name} ({number})" if is_taken else bond.name] = _paid(bond, len(Y))
+    if "consensus" in terms:
+        by_node["consensus"] = _array(problem.consensus(Y))
+    contradiction = None
+    if heard is not None:
+        contradiction = _array(1 - F.cosine_similarity(heard, problem.penalty.prox(Z, 0.0)))
+        contradiction = np.where(np.diff(sample.indptr) > 0, contradiction, 0.0)
+    # The relations of a typed energy are told one by one.
+    told = {*by_node, "relations"}
     return Tension(
         nodes=sample.node_ids,
-        by_node=by_node | {"consensus": _array(problem.consensus(Y))},
+        by_node=by_node,
+        rest={name: float(value) for name, value in terms.items() if name not in told},
+        anomaly=_array(apart.sqrt()),
         edges=pairs.edges,
         by_edge=pairs.summed([bond.by_edge for bond in bonds]),
         contrast=pairs.mean([bond.contrast() if bond.is_along else None for bond in bonds]),
         trust=pairs.summed([bond.trust for bond in bonds]),
-        contradiction=np.where(np.diff(sample.indptr) > 0, _array(contradiction), 0.0),
-        penalty=float(problem.penalty.value(Y)),
+        contradiction=contradiction,
     )
 
 

@@ -207,7 +207,7 @@ def split_by_bit(
 
 def side_by_side(
     indptr: Int64[np.ndarray, " rows_plus_1"], indices: Indices, num_matrices: int, *, compiled: bool = True
-) -> tuple[Indptr, Int64[np.ndarray, " entries"]]:
+) -> tuple[Indptr, Integer[np.ndarray, " entries"]]:
     """[B_0 B_1 ...] of matrices of n rows and columns each, that are given one below the other.
 
     Column j of B_t becomes column t n + j; the entries of a row stay in the order of the matrices.

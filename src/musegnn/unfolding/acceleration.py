@@ -8,7 +8,7 @@ stand is known all the same: the error bound holds for any Y.
 from math import sqrt
 
 from musegnn.errors import InputError
-from musegnn.unfolding.contract import AbstractProblem, Acceleration, Back
+from musegnn.unfolding.contract import AbstractProblem, Acceleration, Back, Wanted
 from musegnn.unfolding.penalty import EntrywisePenalty, Penalty, Rows, penalty_of
 
 
@@ -25,9 +25,11 @@ class Pace:
         """Y^(k+1) from Y^k and Y^(k-1); `before` is Y^0 at k = 0."""
         return self.problem.descend(Y, Z)
 
-    def back(self, k: int, Y: Rows, before: Rows, after: Rows, G: Rows) -> tuple[Back, Rows | None]:
+    def back(
+        self, k: int, Y: Rows, before: Rows, after: Rows | None, G: Rows, wanted: Wanted
+    ) -> tuple[Back, Rows | None]:
         """From G = dY^(k+1), `after`, to dY^k and all else; and dY^(k-1), if that counts."""
-        return self.problem.back(Y, after, G, self.problem.rows), None
+        return self.problem.back(Y, after, G, self.problem.rows, wanted), None
 
 
 class Momentum(Pace):
@@ -48,9 +50,11 @@ class Momentum(Pace):
         """A step from where Y would come to by itself."""
         return self.problem.stepped(self._pushed(k, Y, before), Z, self.a)
 
-    def back(self, k: int, Y: Rows, before: Rows, after: Rows, G: Rows) -> tuple[Back, Rows | None]:
+    def back(
+        self, k: int, Y: Rows, before: Rows, after: Rows | None, G: Rows, wanted: Wanted
+    ) -> tuple[Back, Rows | None]:
         """dY^k = (1 + b) dU,   dY^(k-1) = -b dU."""
-        found, push = self.problem.back(self._pushed(k, Y, before), after, G, self.a), self._push(k)
+        found, push = self.problem.back(self._pushed(k, Y, before), after, G, self.a, wanted), self._push(k)
         dbefore = -push * found.U
         if k == 1 and isinstance(self.problem.penalty, EntrywisePenalty):
             dbefore = self.problem.penalty.passed(self._inside(k, before), dbefore)
@@ -86,10 +90,12 @@ class Chebyshev(Momentum):
         rate, push = self._rates(k)
         return self.problem.stepped(Y, Z, rate * self.a) + push * (Y - before)
 
-    def back(self, k: int, Y: Rows, before: Rows, after: Rows, G: Rows) -> tuple[Back, Rows | None]:
+    def back(
+        self, k: int, Y: Rows, before: Rows, after: Rows | None, G: Rows, wanted: Wanted
+    ) -> tuple[Back, Rows | None]:
         """Along both: there is no penalty."""
         rate, push = self._rates(k)
-        found = self.problem.back(Y, after, G, rate * self.a)
+        found = self.problem.back(Y, after, G, rate * self.a, wanted)
         return found._replace(U=found.U + push * G), -push * G
 
     def _rates(self, k: int) -> tuple[float, float]:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from torch.nn import Parameter
 
 from musegnn.unfolding.acceleration import Pace
+from musegnn.unfolding.contract import Wanted
 from musegnn.unfolding.kernel import Kernel, Mask, set_target
 from musegnn.unfolding.penalty import Rows, SeedRows
 
@@ -224,7 +224,7 @@ class Recomputed(Function):
         if energies is not None:
             energies.append(float(pace.problem.value(U, Z)))
         ctx.pace, ctx.num_learned = pace, len(learned)
-        ctx.save_for_backward(Z, mu, *learned, U, *kept)
+        ctx.save_for_backward(Z, mu, *learned, U if pace.problem.looks_at_end else None, *kept)
         return U if steps else start.clone()
 
     @staticmethod
@@ -265,14 +265,17 @@ _Gradients = tuple[Rows, Rows | None, Sequence[Tensor | None]]
 def _written_out(
     ctx: Any,
     k: int,
-    points: Sequence[Rows],
+    points: Sequence[Rows | None],
     inputs: Sequence[Tensor | None],
     wants: Sequence[bool],
     G: Rows,
 ) -> _Gradients:
     """As the energy has it."""
     before, U, after = points
-    found, dbefore = ctx.pace.back(k, U, before, after, G)
+    assert before is not None
+    assert U is not None
+    wanted = Wanted(mu=wants[1], learned=any(wants[2:]))
+    found, dbefore = ctx.pace.back(k, U, before, after, G, wanted)
     more = [None] * (len(inputs) - 2 - len(found.learned))
     return found.U, dbefore, [found.Z, found.mu, *found.learned, *more]
 
@@ -280,18 +283,17 @@ def _written_out(
 def _by_autograd(
     ctx: Any,
     k: int,
-    points: Sequence[Rows],
+    points: Sequence[Rows | None],
     inputs: Sequence[Tensor | None],
     wants: Sequence[bool],
     G: Rows,
 ) -> _Gradients:
     """By a tape over one step."""
-    before, U = (part.detach().requires_grad_() for part in points[:2])
+    before, U = (part.detach().requires_grad_() for part in points[:2] if part is not None)
     # Parameters stay what they are, since an energy knows them by itself; what was made of them begins here.
+    # Not asked by their class: where saved tensors go through hooks, they come back as plain ones.
     Z, mu, *learned = (
-        part.detach().requires_grad_()
-        if part is not None and want and not isinstance(part, Parameter)
-        else part
+        part.detach().requires_grad_() if part is not None and want and not part.is_leaf else part
         for part, want in zip(inputs, wants, strict=True)
     )
     with torch.enable_grad():

@@ -25,7 +25,7 @@ class Bond(NamedTuple):
 
     name: str
     edges: Edges
-    """Local nodes, each edge once."""
+    """Local nodes; an edge that has no direction may be there in both."""
     here: Rows
     there: Rows
     by_edge: PerEdge | None = None

@@ -25,14 +25,21 @@ Seen = Bool[Tensor, " nodes"]
 Acceleration = Literal["none", "momentum", "chebyshev"]
 
 
+class Wanted(NamedTuple):
+    """Which gradients are asked for beside those of U and Z."""
+
+    mu: bool
+    learned: bool
+
+
 class Back(NamedTuple):
-    """The gradients of what a step Y = prox(U - a (H U - b(Z))) is made of, from dY."""
+    """The gradients of what a step Y = prox(U - a (H U - b(Z))) is made of, from dY; None: not wanted."""
 
     U: Rows
     Z: Rows
     mu: Rows | None
     learned: list[Tensor | None]
-    """Of what `AbstractEnergy.learned` names, in its order."""
+    """Of what `AbstractEnergy.learned` names, in its order; none where they are not wanted."""
 
 
 _ROUNDING = 16
@@ -104,7 +111,7 @@ class AbstractProblem(ABC):
         return self.product(Y)
 
     def stepped(self, U: Rows, Z: Rows, a: Float[Tensor, "nodes 1"]) -> Rows:
-        """prox_{a/2}(U - a (H U - b(Z))), a step of another size than its own."""
+        """prox_{a/2}(U - a (H U - b(Z))), a step of any size."""
         return self.penalty.prox(torch.addcmul(U, a, self.half_gradient(U, Z), value=-1), a / 2)
 
     @property
@@ -112,9 +119,14 @@ class AbstractProblem(ABC):
         """Whether `back` can be had. If not, autograd goes back through `stepped`."""
         return False
 
-    def back(self, U: Rows, Y: Rows, G: Rows, a: Float[Tensor, "nodes 1"]) -> Back:
+    @property
+    def looks_at_end(self) -> bool:
+        """Whether `back` asks where a step has led; if not, Y^K need not be kept for it."""
+        return False
+
+    def back(self, U: Rows, Y: Rows | None, G: Rows, a: Float[Tensor, "nodes 1"], wanted: Wanted) -> Back:
         """The way back of `stepped`, from U to Y, written out by hand; G is dY."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.goes_back is true, so that it must have `back`.")
 
     def value(self, Y: Rows, Z: Rows) -> Scalar:
         """E(Y)."""
@@ -128,9 +140,9 @@ class AbstractProblem(ABC):
         """What it wants of the ends of edges, term by term, for explanations; an energy need not say."""
         return iter(())
 
-    def heard(self, Y: Rows) -> Rows:
-        """What its neighbors say to each node, added up. Lengths are of no matter."""
-        return torch.zeros_like(Y)
+    def heard(self, Y: Rows) -> Rows | None:
+        """What its neighbors say to each node, added up, if it says. Lengths are of no matter."""
+        return None
 
     def half_gradient(self, Y: Rows, Z: Rows) -> Rows:
         """H Y - b(Z), half the gradient of all but the penalty."""

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-WayRows = Float[Tensor, "count nodes dim"]
+WayRows = Float[Tensor, "ways nodes dim"]
 
 
 class Mixings(nn.Module):
@@ -134,6 +134,11 @@ class Factors(NamedTuple):
             U = _crossed(X, Y @ (weight[..., None] * self.V).to(Y.dtype))
             V = weight[..., None] * _crossed(Y, X @ self.U)
         return Factors(None, h, U, V)
+
+    def plus(self, other: "Factors") -> "Factors":
+        """Part by part."""
+        pairs = zip(self, other, strict=True)
+        return Factors(*(None if a is None or b is None else a + b for a, b in pairs))
 
     def transposed(self) -> "Factors":
         """H'."""

@@ -67,11 +67,12 @@ class EntrywisePenalty(Penalty):
             X = -F.threshold(-X, -high, -high)
         return X
 
-    def passed(self, Y: Rows, G: Rows) -> Rows:
-        """G where an entry of Y = prox(X) moves with its entry of X, zeros elsewhere."""
+    def passed(self, Y: Rows | None, G: Rows) -> Rows:
+        """G where an entry of Y = prox(X) moves with its entry of X, zeros elsewhere; Y if not all do."""
         weight, low, high = self.clip
         if self.clip.is_free:
             return G
+        assert Y is not None
         is_free = (low < Y) & (Y < high)
         return torch.where(is_free & (Y != 0) if weight else is_free, G, 0)
 

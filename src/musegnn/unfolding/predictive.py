@@ -9,14 +9,13 @@ from torch import Tensor
 from musegnn.errors import InputError
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.bonds import Bond
-from musegnn.unfolding.mixing import Factors
+from musegnn.unfolding.mixing import Factors, WayRows
 from musegnn.unfolding.penalty import Rows
 from musegnn.unfolding.stacks import (
     Channels,
     Stack,
     WayColumns,
-    WayRows,
-    edges_of,
+    edges_of_ways,
     spread,
     weighed,
 )
@@ -59,8 +58,10 @@ class _Prediction(Form):
         return PY, self.mixed.H.taken_from(self._has.to(Y.dtype) * Y, PY)
 
     def fold(self, Y: Rows, seen: tuple[WayRows, ...]) -> tuple[WayRows, WayRows]:
-        """R, and R H' lambda."""
-        _, R = seen
+        """R, and R lambda H'."""
+        R = seen[1]
+        # P Y makes room.
+        del seen
         return R, self.mixed.back.times(R)
 
     def value(self, Y: Rows) -> Channels:
@@ -71,7 +72,7 @@ class _Prediction(Form):
         """Y_i is Y_j H, the message that its prediction is made of; lambda |R_i|^2 is paid by the node."""
         said = self.mixed.H.times(Y.expand(len(names), -1, -1))
         costs = (self.mixed.lambdas[:, None] * self.look(Y)[1].square()).sum(dim=2)
-        given = zip(names, edges_of(self.P, Y.device), said, costs, strict=True)
+        given = zip(names, edges_of_ways(self.P, Y.device), said, costs, strict=True)
         for way, (name, edges, there, cost) in enumerate(given):
             yield Bond(name, edges, Y, there, by_node=cost, is_along=way % 2 == 0)
 
@@ -83,12 +84,14 @@ class _Prediction(Form):
     def slopes(
         self, U: Rows, of_U: tuple[WayRows, ...], V: Rows, of_V: tuple[WayRows, ...]
     ) -> tuple[Channels, Factors]:
-        """Of <R(V), lambda R(U)>:  by lambda its terms,  by H  -(P V)' lambda R(U) - (P U)' lambda R(V)."""
-        (PU, R), (PV, T) = of_U, of_V
-        lambdas = self.mixed.lambdas
-        by_lambda = torch.sum(R * T, dim=1, dtype=lambdas.dtype)
-        by_H = [self.mixed.H.slopes(*pair, lambdas) for pair in ((PV, R), (PU, T))]
-        return by_lambda, Factors(*(None if a is None else -(a + b) for a, b in zip(*by_H, strict=True)))
+        """Of -<R(V), lambda R(U)>:  by lambda its terms,  by H  (P V)' lambda R(U) + (P U)' lambda R(V)."""
+        (PU, R), (PV, T), lambdas = of_U, of_V, self.mixed.lambdas
+        # Way by way: a product of all would be as large as they are.
+        by_lambda = torch.stack(
+            [-torch.sum(r * t, dim=0, dtype=lambdas.dtype) for r, t in zip(R, T, strict=True)]
+        )
+        by_V, by_U = (self.mixed.H.slopes(*pair, lambdas) for pair in ((PV, R), (PU, T)))
+        return by_lambda, by_V.plus(by_U)
 
     def size(self) -> WayColumns:
         """(1 + |H|) (h + |H| P'1) / 2, by |u - v|^2 <= (1 + |H|) (|u|^2 + |v|^2 / |H|) and Jensen.

@@ -10,15 +10,14 @@ from torch import Tensor
 from musegnn.errors import InputError
 from musegnn.sampling.record import Laplacian, Sample
 from musegnn.unfolding.bonds import Bond, apart
-from musegnn.unfolding.mixing import Factors
+from musegnn.unfolding.mixing import Factors, WayRows
 from musegnn.unfolding.penalty import Rows
 from musegnn.unfolding.resident import Matrix, degree_of
 from musegnn.unfolding.stacks import (
     Channels,
     Stack,
     WayColumns,
-    WayRows,
-    edges_of,
+    edges_of_ways,
     gathered,
     spread,
     weighed,
@@ -42,8 +41,9 @@ class Relational(TypedEnergy):
         self.laplacian: Laplacian = laplacian
 
     def matrices(self, sample: Sample) -> list[Matrix]:
-        """And all edges, whose number s is made of."""
-        return [sample, *super().matrices(sample)]
+        """And all edges, where s is made of their number."""
+        own = super().matrices(sample)
+        return own if self.laplacian == "combinatorial" else [sample, *own]
 
     def form(self, stack: Stack, mixed: Mixed, sample: Sample, like: Tensor) -> Form:
         """Of each relation, lambda times the sum over edges of |s_i Y_i H - s_j Y_j|^2."""
@@ -67,6 +67,8 @@ class _Agreement(Form):
     def fold(self, Y: Rows, seen: tuple[WayRows, ...]) -> tuple[WayRows, WayRows]:
         """What a node hears from itself, with lambda; and lambda Y H."""
         said, _, beyond = seen
+        # P Y makes room.
+        del seen
         lambdas = self.mixed.lambdas[:, None]
         own, said = (lambdas * self._into * Y).to(Y.dtype), (lambdas * said).to(Y.dtype)
         return self.mixed.back.taken_from(own, beyond), said
@@ -80,7 +82,7 @@ class _Agreement(Form):
         """lambda |s_i Y_i H - s_j Y_j|^2."""
         said = self._s * self.mixed.H.times(Y.expand(len(names), -1, -1))
         heard, weight = self._s * Y, self.mixed.lambdas.sqrt()[:, None]
-        given = zip(names, edges_of(self.P, Y.device), said, heard, weight, strict=True)
+        given = zip(names, edges_of_ways(self.P, Y.device), said, heard, weight, strict=True)
         for name, edges, here, there, w in given:
             yield Bond(name, edges, here, there, apart(w * here, w * there, edges))
 
@@ -93,14 +95,21 @@ class _Agreement(Form):
     def slopes(
         self, U: Rows, of_U: tuple[WayRows, ...], V: Rows, of_V: tuple[WayRows, ...]
     ) -> tuple[Channels, Factors]:
-        """Of the sum over edges of <s_i V_i H - s_j V_j, lambda (s_i U_i H - s_j U_j)>."""
+        """Of -<s_i V_i H - s_j V_j, lambda (s_i U_i H - s_j U_j)>, summed over edges."""
         (said, _, beyond), (said_by_V, heard_by_V, beyond_V) = of_U, of_V
-        lambdas = self.mixed.lambdas
-        products = (self._into * (V * U)).to(U.dtype) - said_by_V * beyond - heard_by_V * said
-        pairs = (V, beyond), (U, beyond_V)
-        by_H = [self.mixed.H.slopes(X.expand_as(Y), Y, lambdas) for X, Y in pairs]
-        by_lambda = torch.sum(products, dim=1, dtype=lambdas.dtype)
-        return by_lambda, Factors(*(None if a is None else -(a + b) for a, b in zip(*by_H, strict=True)))
+        lambdas, of_both = self.mixed.lambdas, V * U
+        given = zip(said_by_V, beyond, heard_by_V, said, self._into, strict=True)
+        # Way by way: products of all would be as large as they are.
+        by_lambda = torch.stack(
+            [
+                torch.sum(sV * b + hV * s - (into * of_both).to(U.dtype), dim=0, dtype=lambdas.dtype)
+                for sV, b, hV, s, into in given
+            ]
+        )
+        by_V, by_U = (
+            self.mixed.H.slopes(X.expand_as(Y), Y, lambdas) for X, Y in ((V, beyond), (U, beyond_V))
+        )
+        return by_lambda, by_V.plus(by_U)
 
     def size(self) -> WayColumns:
         """|H|^2 s^2 d_out + s^2 d_in, since |u - v|^2 <= 2 |u|^2 + 2 |v|^2."""

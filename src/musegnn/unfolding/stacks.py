@@ -18,11 +18,11 @@ from torch.autograd import Function
 from musegnn import ops
 from musegnn.extras import has_triton
 from musegnn.sampling.record import Sample
+from musegnn.unfolding.mixing import WayRows
 from musegnn.unfolding.penalty import EntrywisePenalty, Rows
 from musegnn.unfolding.resident import Matrix, resident
-from musegnn.unfolding.ties import Csr, ties
+from musegnn.unfolding.ties import Csr, split
 
-WayRows = Float[Tensor, "ways nodes dim"]
 WayColumns = Float[Tensor, "ways nodes 1"]
 Channels = Float[Tensor, "ways channels"]
 Entries = Float[Tensor, " entries"]
@@ -70,7 +70,7 @@ def _stack(sample: Sample, num_relations: int, directions: int) -> Stack:
         # Symmetric: its own transpose. Not the sample itself, which would then be kept by what it keeps.
         matrix = Csr(sample.indptr, sample.indices)
         return Stack(matrix, matrix, 1)
-    ways = [way for tie in ties(sample, num_relations) for way in (tie, tie.back)[:directions]]
+    ways = [way for tie in split(sample, num_relations) for way in (tie, tie.back)[:directions]]
     below, backs = (_one_below_the_other([way[side] for way in ways]) for side in (0, 1))
     return Stack(below, Csr(*ops.side_by_side(backs.indptr, backs.indices, len(ways))), len(ways))
 
@@ -107,15 +107,14 @@ def weighed(
             left, right, *others = (part.to(exact) for part in make(leaving, arriving))
             there = left.flatten()[rows] * right.flatten()[ends]
             back = left.flatten()[across] * right.flatten()[across // max(n, 1) * n + nodes]
-            # A column for each way, to tell them apart in one sum: (P_w' 1)_j is entry (j, w).
-            ones = torch.eye(size[0], dtype=exact, device=like.device)[:, None].expand(-1, n, -1)
-            load = _sum(stack.At, back, ones.reshape(-1, size[0])).T[..., None]
+            load = torch.zeros(size[0] * n, dtype=torch.float64, device=like.device)
+            load = load.index_add_(0, ends, there.double()).view(size).to(exact)
             found[key] = Spread(stack.A, stack.At, there, back, load), *others
-    spread, *others = found[key]
-    return spread, tuple(others)
+    P, *others = found[key]
+    return P, tuple(others)
 
 
-def edges_of(P: Spread, device: torch.device) -> list[Int64[Tensor, "2 edges"]]:
+def edges_of_ways(P: Spread, device: torch.device) -> list[Int64[Tensor, "2 edges"]]:
     """Of each way the nodes i and j of its entries."""
     (rows, columns), (num_ways, n, _) = _ends(P.A, device), P.load.shape
     edges = torch.stack([rows % max(n, 1), columns])
@@ -169,7 +168,22 @@ def settled(
         given: Any = At.indptr, At.indices, P.back.numpy(), *wide, added, clip, out.numpy()
         ops.settle(*given, threads=torch.get_num_threads())
         return out.to(X.dtype)
-    total = (scale[:, None] * R).sum(dim=0) - _sum(P.At, P.back, M)
+    return _settled_by_torch(P, M, R, scale, keep, take, X, B, penalty)
+
+
+def _settled_by_torch(
+    P: Spread,
+    M: Float[Tensor, "columns dim"],
+    R: WayRows,
+    scale: Channels,
+    keep: Float[Tensor, " nodes"],
+    take: Float[Tensor, " nodes"],
+    X: Rows,
+    B: Rows | None,
+    penalty: EntrywisePenalty | None,
+) -> Rows:
+    """On any device."""
+    total = (scale[:, None] * R).sum(dim=0) - _sum_by_torch(P.At, P.back, M)
     moved = keep[:, None] * X + take[:, None] * (-total if B is None else B - total)
     return (moved if penalty is None else penalty.prox(moved, take[:, None] / 2)).to(X.dtype)
 
@@ -206,8 +220,15 @@ def _sum(matrix: Matrix, weight: Entries, X: Float[Tensor, "columns dim"]) -> Fl
         given = matrix.indptr, matrix.indices, weight.numpy(), wide.numpy(), out.numpy()
         ops.spread(*given, threads=torch.get_num_threads())
         return out.to(X.dtype)
+    return _sum_by_torch(matrix, weight, X)
+
+
+def _sum_by_torch(
+    matrix: Matrix, weight: Entries, X: Float[Tensor, "columns dim"]
+) -> Float[Tensor, "rows dim"]:
+    """On any device; every entry costs a row of memory."""
     rows, columns = _ends(matrix, X.device)
-    empty = torch.zeros(num_rows, X.shape[1], dtype=weight.dtype, device=X.device)
+    empty = torch.zeros(len(matrix.indptr) - 1, X.shape[1], dtype=weight.dtype, device=X.device)
     return empty.index_add_(0, rows, weight[:, None] * X[columns]).to(X.dtype)
 
 

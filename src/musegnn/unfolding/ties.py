@@ -53,11 +53,12 @@ def ties(sample: Sample, num_relations: int) -> list[Tie]:
         return [Tie(sample, sample)]
     found = _ties.setdefault(sample, {})
     if num_relations not in found:
-        found[num_relations] = _split(sample, num_relations)
+        found[num_relations] = split(sample, num_relations)
     return found[num_relations]
 
 
-def _split(sample: Sample, num_relations: int) -> list[Tie]:
+def split(sample: Sample, num_relations: int) -> list[Tie]:
+    """The relations of a subgraph, one or more; not kept."""
     codes = sample.relation
     if codes is None:
         raise InputError(

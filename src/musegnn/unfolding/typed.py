@@ -16,8 +16,16 @@ from musegnn.graph.relation import MAX_RELATIONS, names_of_ways
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.acceleration import check_acceleration
 from musegnn.unfolding.bonds import Bond
-from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Acceleration, Alpha, Back, Seen
-from musegnn.unfolding.mixing import Factors, Mixings
+from musegnn.unfolding.contract import (
+    AbstractEnergy,
+    AbstractProblem,
+    Acceleration,
+    Alpha,
+    Back,
+    Seen,
+    Wanted,
+)
+from musegnn.unfolding.mixing import Factors, Mixings, WayRows
 from musegnn.unfolding.penalty import EntrywisePenalty, Penalty, Rows, Scalar, penalty_of
 from musegnn.unfolding.resident import Matrix
 from musegnn.unfolding.stacks import (
@@ -26,7 +34,6 @@ from musegnn.unfolding.stacks import (
     Spread,
     Stack,
     WayColumns,
-    WayRows,
     gathered,
     settled,
     stacked,
@@ -80,7 +87,7 @@ class Form(ABC):
     def slopes(
         self, U: Rows, of_U: tuple[WayRows, ...], V: Rows, of_V: tuple[WayRows, ...]
     ) -> tuple[Channels, Factors]:
-        """The gradients by lambda and H of <V, half the gradient at U>, from a look at each."""
+        """The gradients by lambda and H of -<V, half the gradient at U>, from a look at each."""
 
     @abstractmethod
     def size(self) -> WayColumns:
@@ -324,7 +331,14 @@ class TypedProblem(AbstractProblem):
         """Where all that is learned is lambda and H, and the penalty goes by entries."""
         return isinstance(self.penalty, EntrywisePenalty) and not self._has_more
 
-    def back(self, U: Rows, Y: Rows, G: Rows, a: Columns) -> Back:
+    @property
+    def looks_at_end(self) -> bool:
+        """Where it goes back by hand, and a penalty keeps some entries where they are."""
+        return self.goes_back and not (
+            isinstance(self.penalty, EntrywisePenalty) and self.penalty.clip.is_free
+        )
+
+    def back(self, U: Rows, Y: Rows | None, G: Rows, a: Columns, wanted: Wanted) -> Back:
         """Of Y = prox(U - a (H U - b)), S where an entry of Y moves with its argument:
 
         V = a S * G,   dU = S * G - H V,   db = V
@@ -333,16 +347,18 @@ class TypedProblem(AbstractProblem):
         assert isinstance(self.penalty, EntrywisePenalty)
         form = self._form
         V = (a * self.penalty.passed(Y, G)).to(G.dtype)
-        of_U, of_V = form.look(U), form.look(V)
-        lambdas, factors = form.slopes(U, of_U, V, of_V)
-        if form.mixed.lambdas.shape[1] == 1:
-            lambdas = lambdas.sum(dim=1, keepdim=True)
-        del of_U
-        R, M = form.fold(V, of_V)
+        learned, of_V = list[Tensor | None](), [form.look(V)]
+        if wanted.learned:
+            lambdas, factors = form.slopes(U, form.look(U), V, of_V[0])
+            if form.mixed.lambdas.shape[1] == 1:
+                lambdas = lambdas.sum(dim=1, keepdim=True)
+            learned = [lambdas, None, *factors]
+        # The look is handed over, so that what is no longer needed of it makes room.
+        R, M = form.fold(V, of_V.pop())
         keep, one = 1 / a - 1 - self._gamma, torch.ones_like(a)
         dU = settled(form.P, M, R, form.scale, keep, one, V)
-        dmu = None if self._mu is None else (self._gamma * V).to(V.dtype)
-        return Back(dU, V, dmu, [-lambdas, None, *(None if part is None else -part for part in factors)])
+        dmu = (self._gamma * V).to(V.dtype) if wanted.mu and self._mu is not None else None
+        return Back(dU, V, dmu, learned)
 
     @cached_property
     def tau(self) -> float:

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Int64, Integer, UInt
 
 from musegnn.ops.kernel import kernel
+from musegnn.ops.relate.reference import column_dtype
 
 
 def look_up_codes(
@@ -32,9 +33,10 @@ def split_by_bit(
 
 def side_by_side(
     indptr: Int64[np.ndarray, " rows_plus_1"], indices: Integer[np.ndarray, " entries"], num_matrices: int
-) -> tuple[Int64[np.ndarray, " nodes_plus_1"], Int64[np.ndarray, " entries"]]:
+) -> tuple[Int64[np.ndarray, " nodes_plus_1"], Integer[np.ndarray, " entries"]]:
     """See `musegnn.ops.side_by_side`."""
-    return _side_by_side(indptr, indices, num_matrices)  # type: ignore[no-any-return]
+    columns = np.empty(len(indices), dtype=column_dtype(len(indptr) - 1))
+    return _side_by_side(indptr, indices, num_matrices, columns), columns
 
 
 @kernel
@@ -76,14 +78,13 @@ def _split(indptr, indices, codes, bit):
 
 @kernel
 @no_type_check
-def _side_by_side(indptr, indices, num_matrices):
+def _side_by_side(indptr, indices, num_matrices, columns):
     n = (len(indptr) - 1) // num_matrices
-    bounds, columns = np.zeros(n + 1, dtype=np.int64), np.empty(len(indices), dtype=np.int64)
-    at = 0
+    bounds, at = np.zeros(n + 1, dtype=np.int64), 0
     for i in range(n):
         for first in range(0, num_matrices * n, n):
             for e in range(indptr[first + i], indptr[first + i + 1]):
                 columns[at] = first + indices[e]
                 at += 1
         bounds[i + 1] = at
-    return bounds, columns
+    return bounds

@@ -37,7 +37,7 @@ def split_by_bit(
 
 def side_by_side(
     indptr: Int64[np.ndarray, " rows_plus_1"], indices: Integer[np.ndarray, " entries"], num_matrices: int
-) -> tuple[Int64[np.ndarray, " nodes_plus_1"], Int64[np.ndarray, " entries"]]:
+) -> tuple[Int64[np.ndarray, " nodes_plus_1"], Integer[np.ndarray, " entries"]]:
     """See `musegnn.ops.side_by_side`."""
     n = (len(indptr) - 1) // num_matrices
     bounds, columns = [0], []
@@ -46,4 +46,9 @@ def side_by_side(
             row = t * n + i
             columns += [t * n + int(j) for j in indices[indptr[row] : indptr[row + 1]]]
         bounds.append(len(columns))
-    return np.array(bounds, dtype=np.int64), np.array(columns, dtype=np.int64)
+    return np.array(bounds, dtype=np.int64), np.array(columns, dtype=column_dtype(len(indptr) - 1))
+
+
+def column_dtype(num_columns: int) -> type[np.integer]:
+    """int32 where it suffices."""
+    return np.int32 if num_columns < 2**31 else np.int64
