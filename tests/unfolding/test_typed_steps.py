@@ -7,13 +7,13 @@ from weakref import ref
 import numpy as np
 import pytest
 import torch
-from test_relational import DIM, KINDS, by_tape, graph, kinds, learned, ranks, rows
+from test_relational import DIM, KINDS, by_tape, dense_ties, graph, kinds, learned, ranks, rows
 
 from musegnn import Draws, Energy, MuseGNN, Predictive, Robust, ShadowKHop, unfold
 from musegnn.explaining import explain, tension
 from musegnn.graph.relation import codes_of
 from musegnn.unfolding import stacks, typed
-from musegnn.unfolding.stacks import stacked
+from musegnn.unfolding.stacks import spread, stacked
 from musegnn.unfolding.typed import TypedProblem
 
 PENALTIES = ["none", "relu", "l1", "nonnegative_l1", "box"]
@@ -154,6 +154,26 @@ def test_a_graph_without_edges():
     dZ, *others = torch.autograd.grad(Y.sum(), [Z, *energy.parameters()])
     torch.testing.assert_close(dZ, (Z > 0).to(Z))
     assert not any(part.any() for part in others)
+
+
+@kinds
+def test_weights_and_loads_are_those_of_dense_matrices(kind):
+    """P_w' 1 decides how short the steps of a node are."""
+    g = graph(4, hub=True)
+    energy, (_, Z, _) = learned(KINDS[kind](num_relations=2)), rows(g.num_nodes)
+    form = energy.problem(Z, g)._form
+    degree = torch.from_numpy(np.diff(g.indptr)).double()
+    for way, A in enumerate(way for A in dense_ties(g, 2) for way in (A, A.T)[: energy.ways]):
+        leaving, arriving = A.sum(1).clamp(min=1), A.sum(0).clamp(min=1)
+        left, right = {
+            "row": (1 / leaving, torch.ones_like(arriving)),
+            "symmetric": (leaving.rsqrt(), arriving.rsqrt()),
+            "normalized": ((degree + 1).rsqrt(),) * 2,
+            "combinatorial": (torch.ones_like(degree),) * 2,
+        }[kind]
+        P = left[:, None] * A * right
+        torch.testing.assert_close(spread(form.P, Z)[way], P @ Z)
+        torch.testing.assert_close(form.P.load[way, :, 0], P.sum(dim=0))
 
 
 @kinds
