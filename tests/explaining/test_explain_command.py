@@ -130,6 +130,7 @@ def test_a_name_of_no_node_is_answered_with_the_nearest(run, capsys):
         f"No node of {name} is called 'nod 149'. Did you mean node 149? Pass a name, or an id from 0 to"
         in err
     )
+    assert "Did you mean node 14?" in refusal(run, capsys, "NODE 14")
     assert "Did you mean" not in refusal(run, capsys, "x" * 300)
     for word in ("test", "all", "9999", "id:9999", "name:9999"):
         assert f"No node of {name} is called '{word}'" in refusal(run, capsys, word)

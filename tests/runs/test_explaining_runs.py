@@ -38,6 +38,12 @@ def test_what_if_is_what_a_graph_without_the_edge_would_say(run):
     change = around.what_if(without=[(3, f"node {neighbor}")])
     np.testing.assert_allclose(change.before, around.explain().logits, rtol=1e-4, atol=1e-5)
     assert np.abs(change.after - change.before).max() > 1e-6
+    short = around.what_if(without=[f"node {neighbor}"])
+    np.testing.assert_array_equal(short.after, change.after)
+    assert repr(around).startswith("Neighborhood(of node 3: ")
+    assert repr(around.explain()) == f"Explanation({around.explain().sentence()})"
+    with pytest.raises(musegnn.InputError, match="hops must be a whole number, 1 or more, or None; got 0"):
+        run.around(3, hops=0)
     other = run.around(3, hops=2).what_if(features_of={"node 3": np.zeros(6)})
     assert np.abs(other.after - other.before).max() > 1e-6
     assert "<svg" in around.draw()
@@ -48,7 +54,9 @@ def test_a_node_that_is_none_or_elsewhere_is_refused(run):
         run.explain("node 999")
     with pytest.raises(musegnn.InputError, match="No node .* is called 'test'"):
         run.explain("test")
-    with pytest.raises(musegnn.InputError, match="There is no edge between node 3 and node 3"):
+    with pytest.raises(
+        musegnn.InputError, match="There is no edge between node 3 and node 3. Name neighbors"
+    ):
         run.around(3, hops=1).what_if(without=[(3, 3)])
     far = next(n for n in range(150) if n not in run.around(3, hops=1).batch.sample.node_ids)
     with pytest.raises(

@@ -9,8 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import refused
 
-from musegnn import Energy, Graph, Predictive, Relational, solve, unfold
+from musegnn import Energy, Graph, MuseGNN, Predictive, Relational, solve, unfold
 from musegnn.errors import DivergenceError, InputError
 from musegnn.unfolding.mixing import Mixings
 from musegnn.unfolding.nearer import tightened
@@ -355,3 +356,52 @@ def test_a_bound_is_tightened_by_steps_past_the_last_one(kind, prox):
     assert away <= tight + 1e-9
     assert tight <= min(plain, 3.1 * away)
     assert float(tightened(problem, trace.Y.detach(), Z, torch.tensor(1e-9))) == pytest.approx(1e-9)
+
+
+@pytest.mark.parametrize("kind", [Predictive, Relational])
+def test_settings_that_cannot_be_are_refused(kind):
+    for setting, words in (
+        (
+            {"rank": "diag"},
+            "rank must be a whole number in 0..3, or None (or 'full') for any matrix; got 'diag'.",
+        ),
+        (
+            {"rank": DIM + 1},
+            "rank must be a whole number in 0..3, or None (or 'full') for any matrix; got 4.",
+        ),
+        ({"dim": 12.5}, "dim must be a whole number, 1 or more, the width of Y; got 12.5."),
+        ({"dim": 0}, "dim must be a whole number, 1 or more, the width of Y; got 0."),
+        ({"limit": 0}, "limit must be above 0; got 0."),
+    ):
+        with refused(words):
+            kind(**{"dim": DIM, **setting})
+    assert kind(DIM, rank="full").rank is None
+
+
+@kinds
+@pytest.mark.parametrize("num_relations", [3, 5, 16])
+def test_relations_that_the_graph_does_not_have_change_nothing(kind, num_relations):
+    """A code has bits for those of the graph, and no room for 16."""
+    g, how = graph(3), {"gamma": 0.4, "prox": "none"}
+    (_, Z, mu), few = rows(g.num_nodes), KINDS[kind](num_relations=2, **how)
+    assert g.relation.itemsize == 1
+    many = KINDS[kind](num_relations=num_relations, **how)
+    found, expected = (unfold(Z, g, energy.double(), 5, mu=mu) for energy in (many, few))
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_width_that_is_not_that_of_the_energy_is_refused():
+    g, energy = graph(3), Predictive(DIM, 2)
+    with refused(f"The energy is one of {DIM} columns, but Z has 5. Make it with as many."):
+        unfold(torch.zeros(g.num_nodes, 5), g, energy)
+    with refused(f"The energy is one of {DIM} columns, but hidden=8. Make both of one width."):
+        MuseGNN(4, 2, 8, energy)
+    assert MuseGNN(4, 2, DIM, energy).energy is energy
+    assert MuseGNN(4, 2, 8, Energy()).energy.dim is None
+
+
+def test_a_graph_with_directions_and_no_names_has_one_relation_of_that_name():
+    assert Predictive(DIM, 1).names_of_ways() == ["directed forward", "directed backward"]
+    assert Relational(DIM, 2).names_of_ways() == ["relation 0", "relation 1"]
+    assert Relational(DIM, 2).names_of_ways(["a"]) == ["relation 0", "relation 1"]
+    assert Predictive(DIM).names_of_ways(["a"]) == ["all edges"]

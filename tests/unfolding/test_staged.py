@@ -163,8 +163,8 @@ def test_what_nobody_heeds_is_not_refused(settings):
 
 
 def test_what_a_user_has_made_is_described_as_it_is():
-    model = musegnn.MuseGNN(4, 2, 3, Predictive(3, rank=4), 0)
-    assert describe_model(model, Config())[0].energy.rank == 4
+    model = musegnn.MuseGNN(4, 2, 3, Predictive(3, rank=2), 0)
+    assert describe_model(model, Config())[0].energy.rank == 2
 
 
 def test_unlike_stages_are_not_taken_for_alike():
@@ -175,7 +175,13 @@ def test_unlike_stages_are_not_taken_for_alike():
 
 
 def test_relations_must_be_the_same():
-    with pytest.raises(InputError, match=r"same relations, one or more; got 2 with \[2, 0\]"):
+    with pytest.raises(InputError, match=r"same relations and the same width, one or more; got 2 with the relations \[2, 0\]"):
         Staged([Predictive(3, 2), Predictive(3, 0)])
     with pytest.raises(InputError, match="one or more; got 0"):
         Staged([])
+
+
+def test_widths_must_be_the_same():
+    with pytest.raises(InputError, match=r"and the widths \[3, 4\]"):
+        Staged([Predictive(3, 2), Predictive(4, 2)])
+    assert repr(Staged([Energy(2.0), Energy()])).startswith("Staged(Energy(lambda_=2, ")

@@ -163,7 +163,8 @@ def test_weights_and_loads_are_those_of_dense_matrices(kind):
     energy, (_, Z, _) = learned(KINDS[kind](num_relations=2)), rows(g.num_nodes)
     form = energy.problem(Z, g)._form
     degree = torch.from_numpy(np.diff(g.indptr)).double()
-    for way, A in enumerate(way for A in dense_ties(g, 2) for way in (A, A.T)[: energy.ways]):
+    ways = [way for tie in dense_ties(g, 2) for way in (tie, tie.T)[: energy.ways]]
+    for way, A in enumerate(ways):
         leaving, arriving = A.sum(1).clamp(min=1), A.sum(0).clamp(min=1)
         left, right = {
             "row": (1 / leaving, torch.ones_like(arriving)),

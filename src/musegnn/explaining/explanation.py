@@ -38,7 +38,7 @@ class Sum(NamedTuple):
         return f"{self.num_parts:,} other share{'s' * (self.num_parts > 1)}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Explanation:
     """logits = shares, summed over the nodes, + means, likewise, + bias + rest."""
 
@@ -65,6 +65,9 @@ class Explanation:
     class_name: Callable[[int], str] = str
     relations: Mapping[int, str] = field(default_factory=dict)
     """How the node and each of its neighbors are joined, in words, where the graph tells."""
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.sentence()})"
 
     @property
     def margin(self) -> float:

@@ -66,6 +66,12 @@ class MuseGNN(nn.Module):
                 f"MuseGNN needs layers >= 1, output_layers >= 1 and steps >= 0, "
                 f"got {layers}, {output_layers} and {steps}."
             )
+        if energy is not None and not isinstance(energy, AbstractEnergy):
+            raise InputError(f"energy must be a musegnn.Energy or another AbstractEnergy, got {energy!r}.")
+        if f is None and energy is not None and energy.dim not in (None, hidden):
+            raise InputError(
+                f"The energy is one of {energy.dim} columns, but hidden={hidden}. Make both of one width."
+            )
         if f is None:
             widths = [in_dim + type_inputs + label_inputs, *[hidden] * layers]
             f = MLP(
@@ -79,8 +85,6 @@ class MuseGNN(nn.Module):
         if g is None:
             widths = [*[hidden] * output_layers, out_dim]
             g = MLP(widths, dropout=dropout, input_dropout=embedding_dropout, skip=skip, norm=norm)
-        if energy is not None and not isinstance(energy, AbstractEnergy):
-            raise InputError(f"energy must be a musegnn.Energy or another AbstractEnergy, got {energy!r}.")
         self.f, self.g = f, g
         self.energy = Energy() if energy is None else energy
         self.steps = steps

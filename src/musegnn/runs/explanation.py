@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -37,9 +38,15 @@ class Neighborhood(NamedTuple):
     batch: Batch
     asked: Asked
 
+    def __repr__(self) -> str:
+        size = f"{self.batch.sample.num_nodes:,} nodes, {self.batch.sample.num_entries // 2:,} edges"
+        return f"Neighborhood(of {self.name(self.node)}: {size})"
+
     @classmethod
     def of(cls, run: "Run", model: MuseGNN, node: Node, hops: int | None) -> "Neighborhood":
         """Draw it."""
+        if hops is not None and (isinstance(hops, bool) or not isinstance(hops, Integral) or hops < 1):
+            raise InputError(f"hops must be a whole number, 1 or more, or None; got {hops!r}.")
         predictor = Predictor(run, hops=hops)
         graph = predictor.graph
         number = find_node(node, graph)
@@ -83,14 +90,17 @@ class Neighborhood(NamedTuple):
 
     def what_if(
         self,
-        without: Sequence[tuple[Node, Node]] = (),
+        without: Sequence[Node | tuple[Node, Node]] = (),
         features_of: Mapping[Node, ArrayLike] | None = None,
     ) -> Change:
         """Its logits as they are, and without some edges or with other features; M stays as it is.
 
-        With those of another node: `features_of={"curl": around.features("wget")}`.
+        With those of another node: `features_of={"curl": around.features("wget")}`. An edge is named by its
+        ends, or by the neighbor alone if the other end is the node itself.
         """
-        pairs = [self._edge(u, v) for u, v in without]
+        pairs = [
+            self._edge(*one) if isinstance(one, tuple) else self._edge(self.node, one) for one in without
+        ]
         rows = {self._inside(node): self._seen_as(node, row) for node, row in (features_of or {}).items()}
         given = self.model, self.batch.sample, self.batch.features, self.asked.mu
         return what_if(*given, seen=self.asked.seen, node=self.node, without=pairs, features_of=rows)
@@ -128,7 +138,7 @@ class Neighborhood(NamedTuple):
         row = slice(self.graph.indptr[first], self.graph.indptr[first + 1])
         if second not in self.graph.indices[row]:
             raise InputError(
-                f"There is no edge between {self.name(first)} and {self.name(second)}. Name two neighbors."
+                f"There is no edge between {self.name(first)} and {self.name(second)}. Name neighbors."
             )
         return self._inside(first), self._inside(second)
 
@@ -180,5 +190,7 @@ def _nearest(text: str, names: Names) -> str:
     """' Did you mean ...?', of a bounded number of names that are about as long; or nothing."""
     lengths = np.diff(names.offsets[: 1 << 20]) - 1
     about = np.flatnonzero(np.abs(lengths - len(text)) <= 2)[:20_000]
-    near = get_close_matches(text[:60], [names[int(i)] for i in about], n=1, cutoff=0.5)
-    return f" Did you mean {near[0]}?" if near else ""
+    # By lower case, so that Curl is nearest to curl.
+    by_lower = {names[int(i)].lower(): names[int(i)] for i in about}
+    near = get_close_matches(text[:60].lower(), by_lower, n=1, cutoff=0.5)
+    return f" Did you mean {by_lower[near[0]]}?" if near else ""

@@ -199,6 +199,8 @@ class AbstractEnergy(nn.Module, ABC):
     penalty: Penalty
     acceleration: Acceleration = "none"
     """How its steps follow each other (`musegnn.unfolding.acceleration`)."""
+    dim: int | None = None
+    """The width of Y, of an energy that is made for one."""
     num_relations: int = 0
     """Of the graph, that samples must tell of each entry (`Sample.relation`); 0: it need not be told."""
 

@@ -9,8 +9,9 @@ from torch import Tensor
 from musegnn.errors import InputError
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.bonds import Bond
+from musegnn.unfolding.contract import Acceleration
 from musegnn.unfolding.mixing import Factors, WayRows
-from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.penalty import Penalty, Rows
 from musegnn.unfolding.stacks import (
     Channels,
     Stack,
@@ -19,7 +20,7 @@ from musegnn.unfolding.stacks import (
     spread,
     weighed,
 )
-from musegnn.unfolding.typed import Form, Mixed, TypedEnergy
+from musegnn.unfolding.typed import Form, LambdaPer, Mixed, TypedEnergy
 
 Average = Literal["row", "symmetric"]
 
@@ -30,13 +31,31 @@ class Predictive(TypedEnergy):
         E_r(Y) = |h_r * (Y - P_r Y H_r)|^2,   h_r = 1 where a node has such a neighbor, else 0
         half the gradient:  R - P_r' R H_r',   R = h_r * (Y - P_r Y H_r)
 
-    P_r takes the mean over the neighbors (`average="row"`), or is D_i^-1/2 A_r D_j^-1/2 ("symmetric").
+    Args:
+        average: P_r takes the mean over the neighbors ("row"), or is D_i^-1/2 A_r D_j^-1/2 ("symmetric").
+
+    The others are those of `TypedEnergy`: d, the number of relations of the graph, where each lambda_r
+    begins, gamma, the penalty, the rank of H_r, the limit of |H_r|_2, who has a lambda, how steps follow.
     """
 
     directions = 2
 
-    def __init__(self, dim: int, *given: Any, average: Average = "row", **settings: Any) -> None:
-        super().__init__(dim, *given, **settings)
+    def __init__(
+        self,
+        dim: int,
+        num_relations: int = 0,
+        lambda_: float = 1.0,
+        gamma: float = 0.0,
+        prox: str | Penalty = "relu",
+        *,
+        average: Average = "row",
+        rank: int | Literal["full"] | None = None,
+        limit: float = 2.0,
+        lambda_per: LambdaPer = "relation",
+        acceleration: Acceleration = "none",
+    ) -> None:
+        shared: dict[str, Any] = {"rank": rank, "limit": limit, "lambda_per": lambda_per}
+        super().__init__(dim, num_relations, lambda_, gamma, prox, **shared, acceleration=acceleration)
         if average not in ("row", "symmetric"):
             raise InputError(f"average must be 'row' or 'symmetric', got {average!r}.")
         self.average = average
@@ -96,11 +115,11 @@ class _Prediction(Form):
     def size(self) -> WayColumns:
         """(1 + |H|) (h + |H| P'1) / 2, by |u - v|^2 <= (1 + |H|) (|u|^2 + |v|^2 / |H|) and Jensen.
 
-        Where |P|_2 <= 1, (1 + |H|)^2 / 2.
+        Where |P|_2 <= 1, (1 + |H|)^2 / 2; 0 of a way without edges.
         """
         norms = self.mixed.norms.to(self._has)[:, None, None]
         if self._average == "symmetric":
-            return ((1 + norms) ** 2 / 2).expand_as(self._has)
+            return self._has.any(dim=1, keepdim=True) * ((1 + norms) ** 2 / 2).expand_as(self._has)
         return (1 + norms) * (self._has + norms * self.P.load) / 2
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -10,8 +10,9 @@ from torch import Tensor
 from musegnn.errors import InputError
 from musegnn.sampling.record import Laplacian, Sample
 from musegnn.unfolding.bonds import Bond, apart
+from musegnn.unfolding.contract import Acceleration
 from musegnn.unfolding.mixing import Factors, WayRows
-from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.penalty import Penalty, Rows
 from musegnn.unfolding.resident import Matrix, degree_of
 from musegnn.unfolding.stacks import (
     Channels,
@@ -22,7 +23,7 @@ from musegnn.unfolding.stacks import (
     spread,
     weighed,
 )
-from musegnn.unfolding.typed import Form, Mixed, TypedEnergy
+from musegnn.unfolding.typed import Form, LambdaPer, Mixed, TypedEnergy
 
 
 class Relational(TypedEnergy):
@@ -32,10 +33,29 @@ class Relational(TypedEnergy):
         half the gradient:  s^2 d_out Y H H' + s^2 d_in Y - s A (s Y) H' - s A' (s Y) H
 
     With H = I and each edge once it is the smoothness of that Laplacian.
+
+    Args:
+        laplacian: s is (d + 1)^-1/2 of "normalized", 1 of "combinatorial".
+
+    The others are those of `TypedEnergy`, as of `Predictive`.
     """
 
-    def __init__(self, dim: int, *given: Any, laplacian: Laplacian = "normalized", **settings: Any) -> None:
-        super().__init__(dim, *given, **settings)
+    def __init__(
+        self,
+        dim: int,
+        num_relations: int = 0,
+        lambda_: float = 1.0,
+        gamma: float = 0.0,
+        prox: str | Penalty = "relu",
+        *,
+        laplacian: Laplacian = "normalized",
+        rank: int | Literal["full"] | None = None,
+        limit: float = 2.0,
+        lambda_per: LambdaPer = "relation",
+        acceleration: Acceleration = "none",
+    ) -> None:
+        shared: dict[str, Any] = {"rank": rank, "limit": limit, "lambda_per": lambda_per}
+        super().__init__(dim, num_relations, lambda_, gamma, prox, **shared, acceleration=acceleration)
         if laplacian not in ("normalized", "combinatorial"):
             raise InputError(f"laplacian must be 'normalized' or 'combinatorial', got {laplacian!r}.")
         self.laplacian: Laplacian = laplacian

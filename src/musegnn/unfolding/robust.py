@@ -98,6 +98,10 @@ class Robust(AbstractEnergy):
 
         No means count here.
         """
+        if not isinstance(Y, Tensor) or Y.ndim != 2 or not Y.is_floating_point():
+            raise InputError(
+                f"Y must be a floating-point tensor of shape (nodes, dim), got {type(Y).__name__}."
+            )
         return self.on(as_sample(sample, len(Y)), Y, None, like=Y).weights(Y)
 
     def extra_repr(self) -> str:

@@ -26,10 +26,11 @@ class Staged(AbstractEnergy):
 
     def __init__(self, energies: Sequence[AbstractEnergy]) -> None:
         super().__init__()
-        if not energies or len({energy.num_relations for energy in energies}) != 1:
+        if not energies or len({(energy.num_relations, energy.dim) for energy in energies}) != 1:
             raise InputError(
-                f"Staged needs energies that have the same relations, one or more; got {len(energies)} with "
-                f"{[energy.num_relations for energy in energies]}."
+                "Staged needs energies that have the same relations and the same width, one or more; got "
+                f"{len(energies)} with the relations {[energy.num_relations for energy in energies]} and the "
+                f"widths {[energy.dim for energy in energies]}."
             )
         self.energies = nn.ModuleList(energies)
         last = energies[-1]
@@ -38,7 +39,11 @@ class Staged(AbstractEnergy):
             last.num_relations,
             last.acceleration,
         )
-        self.gamma = getattr(last, "gamma", 0.0)
+        self.gamma, self.dim = getattr(last, "gamma", 0.0), last.dim
+
+    def extra_repr(self) -> str:
+        """Each of them."""
+        return ", ".join(map(repr, self.energies))
 
     @property
     def last(self) -> AbstractEnergy:

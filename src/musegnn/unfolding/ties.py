@@ -70,8 +70,13 @@ def split(sample: Sample, num_relations: int) -> list[Tie]:
             f"The energy has {num_relations} relations, but the subgraph has more. "
             "Make the energy with as many as the graph has."
         )
+    # A code has bits for the relations of the graph; of any further one there is no entry.
+    none = Csr(np.zeros_like(sample.indptr), sample.indices[:0])
     ways = [
-        Csr(*ops.split_by_bit(sample.indptr, sample.indices, codes, bit)) for bit in range(2 * num_relations)
+        Csr(*ops.split_by_bit(sample.indptr, sample.indices, codes, bit))
+        if bit < 8 * codes.itemsize
+        else none
+        for bit in range(2 * num_relations)
     ]
     return [Tie(*ways[2 * r : 2 * r + 2]) for r in range(num_relations)]
 

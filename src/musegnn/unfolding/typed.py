@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import expm1, log
+from numbers import Integral
 from typing import Literal, NamedTuple
 
 import torch
@@ -94,6 +95,10 @@ class Form(ABC):
         """Lambda_w, a number for each row, with E_w(Y) <= 2 <Y, Lambda_w Y>, if no weight is above 1."""
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 _LEARNED = 6
 """lambda, |H|_2 and the four parts that H may have."""
 
@@ -109,7 +114,7 @@ class TypedEnergy(AbstractEnergy):
             its channels ("channel").
         gamma: Weight of the means.
         prox: The penalty zeta.
-        rank: Of H_r = diag(h_r) + U_r V_r'; None: any d x d matrix, 0: diagonal.
+        rank: Of H_r = diag(h_r) + U_r V_r'; None or "full": any d x d matrix, 0: diagonal.
         limit: Of |H_r|_2; the larger it is, the smaller are the steps.
         acceleration: "none", "momentum" or, without a penalty, "chebyshev".
     """
@@ -125,20 +130,27 @@ class TypedEnergy(AbstractEnergy):
         gamma: float = 0.0,
         prox: str | Penalty = "relu",
         *,
-        rank: int | None = None,
+        rank: int | Literal["full"] | None = None,
         limit: float = 2.0,
         lambda_per: LambdaPer = "relation",
         acceleration: Acceleration = "none",
     ) -> None:
         super().__init__()
-        if not limit > 0 or (rank is not None and rank < 0):
-            raise InputError(f"limit must be above 0, and rank 0 or more or None; got {limit} and {rank}.")
+        if not _is_whole(dim) or dim < 1:
+            raise InputError(f"dim must be a whole number, 1 or more, the width of Y; got {dim!r}.")
+        rank = None if rank == "full" else rank
+        if rank is not None and not (_is_whole(rank) and 0 <= rank <= dim):
+            raise InputError(
+                f"rank must be a whole number in 0..{dim}, or None (or 'full') for any matrix; got {rank!r}."
+            )
+        if not limit > 0:
+            raise InputError(f"limit must be above 0; got {limit}.")
         if lambda_ <= 0 or gamma < 0 or not 0 <= num_relations <= MAX_RELATIONS:
             raise InputError(
                 f"lambda_ must be above 0, gamma 0 or more, and num_relations in 0..{MAX_RELATIONS}; "
                 f"got {lambda_}, {gamma} and {num_relations}."
             )
-        self.gamma, self.num_relations = float(gamma), num_relations
+        self.gamma, self.num_relations, self.dim = float(gamma), num_relations, int(dim)
         self.begins_at, self.rank = float(lambda_), rank
         self.penalty = penalty_of(prox)
         self.limit = float(limit)
@@ -179,9 +191,11 @@ class TypedEnergy(AbstractEnergy):
         """Of each relation, and where it counts twice, of each direction."""
         if not self.num_relations:
             return ["all edges"]
-        is_told = relation_names is not None and len(relation_names) == self.num_relations
-        names = relation_names if is_told else [f"relation {r}" for r in range(self.num_relations)]
-        assert names is not None
+        names = relation_names
+        if names is None or len(names) != self.num_relations:
+            # The one relation of a graph whose edges have a direction, and no name.
+            several = [f"relation {r}" for r in range(self.num_relations)]
+            names = several if self.num_relations > 1 else ["directed"]
         return list(names) if self.ways == 1 else names_of_ways(names)
 
     @property
@@ -213,6 +227,10 @@ class TypedEnergy(AbstractEnergy):
         if self.gamma > 0 and mu is None:
             raise InputError(
                 f"gamma={self.gamma:g} needs mu, the means to agree with. Pass mu=..., or gamma=0."
+            )
+        if like.shape[1] != self.dim:
+            raise InputError(
+                f"The energy is one of {self.dim} columns, but Z has {like.shape[1]}. Make it with as many."
             )
         if alpha != "auto" and not alpha > 0:
             raise InputError(f"alpha must be a positive number or 'auto', got {alpha!r}.")
