@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from musegnn.datasets import own
+from musegnn.datasets.own.edges import EdgeList
 from musegnn.datasets.raw import parquet_table, text, text_table
 from musegnn.errors import InputError
 from musegnn.graph import Graph
@@ -366,3 +367,15 @@ def test_without_pyarrow_the_message_tells_how_to_get_it(folder, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     (folder / "e.parquet").write_bytes(b"PAR1")
     assert error(folder, "e.parquet").startswith("Reading Parquet needs the package pyarrow")
+
+
+def test_a_column_of_kinds_that_is_not_read_is_told_what_to_be_called(folder):
+    (folder / "edges.csv").write_text("source,target,kind\n0,1,likes\n1,2,owns\n")
+    words = (
+        r"edges\.csv: not used: kind\. If the kind of the edges is among them, rename that column to relation"
+    )
+    with pytest.warns(UserWarning, match=words):
+        EdgeList(folder / "edges.csv")
+    (folder / "edges.csv").write_text("source,target,relation,weight\n0,1,likes,2\n1,2,owns,3\n")
+    with pytest.warns(UserWarning, match=r"not used: weight\.$"):
+        EdgeList(folder / "edges.csv")

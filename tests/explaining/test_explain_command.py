@@ -1,5 +1,7 @@
 """`muse explain`: what it says of a node's energy, of another graph, and of what it cannot do."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -59,6 +61,8 @@ def test_the_energy_of_the_node_is_told(run, explained):
     assert [one["contrast"] for one in others] == sorted((one["contrast"] for one in others), reverse=True)
     assert all(one["name"] == f"node {one['node']}" and one["node"] != 3 for one in others)
     assert f"most with {others[0]['name']} ({others[0]['contrast']:.2f})" in told
+    contrasts = re.findall(r"\((0\.\d\d)\)", told.split("disagrees")[1])
+    assert len(contrasts) == sum(one["contrast"] >= 0.05 for one in others) > 0
 
 
 def test_the_error_bound_is_that_of_the_prediction(run, explained):
@@ -75,6 +79,8 @@ def test_the_error_bound_is_that_of_the_prediction(run, explained):
 )
 def test_a_bound_is_a_share_or_a_multiple(value, said):
     assert show.bound(value) == said
+    words = ": more than all of it, so this says nothing of Y*"
+    assert show.says_nothing(value) == words * (value > 1)
     assert show.bound(float("inf")) == show.bound(float("nan")) == "none"
 
 
@@ -119,6 +125,8 @@ def test_a_drawing_is_not_written_over(run, tmp_path, capsys):
     assert page.read_text() == "mine"
     assert main(["explain", str(run.folder.path), "node 3", "--draw", str(page), "--overwrite"]) == 0
     assert "<svg" in page.read_text()
+    err = refusal(run, capsys, "node 3", "--draw", str(tmp_path / "no" / "page.html"))
+    assert f"there is no folder {tmp_path / 'no'}. Make it, or name another." in err
     err = refusal(run, capsys, "node 3", "--overwrite")
     assert "--overwrite belongs to --draw, which is not given. Leave it out." in err
 

@@ -12,6 +12,7 @@ import musegnn
 from machine import one_thread  # noqa: F401
 from musegnn import Graph, Predictive, Relational
 from musegnn.ranks import Ranks
+from musegnn.reports import words
 from musegnn.reports.analysis import Tally
 from musegnn.reports.relations import relations_of
 from musegnn.training.batches import Loader
@@ -153,7 +154,7 @@ def test_many_classes_and_relations_stay_few_numbers():
         (
             {"kind": "robust", "lambda_": 3.0, "prox": "none"},
             "+ 3 \u03a3 over edges of c \u03c1(|s\u1d62 Y\u1d62 \u2212 s\u2c7c Y\u2c7c|\u00b2 / c)",
-            "fidelity, smoothness; \u03c1: geman, c = 1, s = (d + 1)^\u2212\u00bd, 8 steps",
+            "fidelity, robust; \u03c1: geman, c = 1, s = (d + 1)^\u2212\u00bd, 8 steps",
         ),
     ],
 )
@@ -190,3 +191,44 @@ def test_a_bound_that_says_nothing_has_a_tight_one_beside_it(tmp_path):
     # There was one step, which is told once.
     assert "Steps 0 to 1 lower it by" in text
     assert "The last one still by" not in text
+
+
+@pytest.mark.parametrize("prox", ["none", "relu"])
+def test_each_stage_is_said_to_lower_its_own_energy(tmp_path, prox):
+    made = {"kind": "predictive", "steps": 4, "stages": 3, "gamma": 0.0, "prox": prox, "epochs": 1}
+    run = tiny_run(tmp_path, **made)
+    steps = json.loads((run.folder.path / "analysis.json").read_text())["steps"]
+    sample = run.samples["test"][0]
+    with torch.no_grad():
+        Y = Z = run.model.f(torch.from_numpy(np.array(run.graph.features[sample.node_ids])))
+        for (start, end), stage in zip(steps["stages"], run.model.energy.stages(4), strict=True):
+            problem = stage.energy.problem(Z.double(), sample)
+            before, Y = Y, musegnn.unfold(Z, sample, stage.energy, stage.steps, init=Y)
+            assert end == pytest.approx(float(problem.value(Y.double(), Z.double())), rel=1e-5)
+            if start is None:
+                assert prox == "relu"
+                assert before is Z
+            else:
+                assert start == pytest.approx(float(problem.value(before.double(), Z.double())), rel=1e-5)
+                assert end < start
+    percents = [
+        "from infinity" if start is None else f"{100 * (1 - end / start):.3g} %"
+        for start, end in steps["stages"]
+    ]
+    text = " ".join(read(run.folder.path).text.split())
+    assert (
+        f"Each stage lowers an energy of its own, the last of which is drawn: {', '.join(percents)}." in text
+    )
+    page = read(run.folder.path)
+    assert page.charts["bounds"]["layout"]["xaxis"]["title"]["text"] == "step k of the last stage"
+
+
+def test_one_stage_is_not_told_as_several(tmp_path):
+    run = tiny_run(tmp_path, epochs=1)
+    assert "Each stage" not in read(run.folder.path).text
+    assert read(run.folder.path).charts["bounds"]["layout"]["xaxis"]["title"]["text"] == "step k"
+
+
+def test_a_lambda_of_one_size_is_one_number():
+    assert words.ends(9.00001, 9.00002) == "9"
+    assert words.ends(0.31, 0.7249) == "0.31\u20130.725"

@@ -121,10 +121,15 @@ def test_how_neighbors_are_joined_is_told(typed, capsys):
     assert list(body["energy"]) == ["fidelity", *ways, "consensus"]
     assert body["energy"]["uses forward"] > 0
     assert body["disagrees_with"]
+    page = str(run.around(7, hops=1).draw())
+    facts = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    near = {str(node["node"]): node["relation"] for node in near}
+    assert facts["nodes"][0]["joined"] is None
+    assert {node["name"]: node["joined"] for node in facts["nodes"] if node["hop"] == 1} == near
     assert main(["explain", str(run.folder.path), "7", "--hops", "1", "--top", "30"]) == 0
     told = capsys.readouterr().out
     assert "percent   joined by\n" in told
-    assert any(line.endswith(f"%  {near[0]['relation']}") for line in told.splitlines())
+    assert any(line.endswith(f"%  {next(iter(near.values()))}") for line in told.splitlines())
     assert "\nby relation   " in told
     assert "uses backward" in told.split("by relation")[1]
 

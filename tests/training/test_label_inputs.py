@@ -130,7 +130,9 @@ def test_types_are_seen(tmp_path):
     with pytest.raises(InputError, match="sees 2 types of nodes, .* has 0"):
         run.predict([0], graph=tiny_graph(seed=1))
     fewer = tiny_graph(node_type=np.zeros(150, dtype=int), node_type_names=["odd"])
-    with pytest.raises(InputError, match="has the node_type_names odd, the run was trained with even, odd"):
+    with pytest.raises(
+        InputError, match="has the types of nodes odd, the run was trained with the types of nodes even, odd"
+    ):
         run.predict([0], graph=fewer)
 
 

@@ -175,7 +175,9 @@ def test_unlike_stages_are_not_taken_for_alike():
 
 
 def test_relations_must_be_the_same():
-    with pytest.raises(InputError, match=r"same relations and the same width, one or more; got 2 with the relations \[2, 0\]"):
+    with pytest.raises(
+        InputError, match=r"same relations and the same width, one or more; got 2 with the relations \[2, 0\]"
+    ):
         Staged([Predictive(3, 2), Predictive(3, 0)])
     with pytest.raises(InputError, match="one or more; got 0"):
         Staged([])

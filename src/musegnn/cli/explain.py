@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DISAGREEING, RELATIONS = 5, 4
 """How many neighbors and ways of being joined are told."""
+APART = 0.05
+"""Who is nearer to what the energy wants does not disagree."""
 
 
 def explain(
@@ -36,7 +38,8 @@ def explain(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a drawing that is there.")] = False,
     hops: Annotated[
-        int | None, typer.Option(min=1, help="Take all neighbors up to this many hops, draw none.")
+        int | None,
+        typer.Option(min=1, help="Take all neighbors up to this many hops, in place of a sample of them."),
     ] = None,
     graph: Annotated[Path | None, typer.Option(help="The run's graph store, if it was moved.")] = None,
     device: Device = "cpu",
@@ -122,14 +125,20 @@ def _tell(found: "Explanation", record: dict[str, Any]) -> None:
     if found.relations:
         show.line("by relation", _by_relation(found))
     bound = f"|Y - Y*| <= {show.bound(found.error_bound)} in its sample of {len(found.nodes):,} nodes"
+    bound += show.says_nothing(found.error_bound)
     show.line("error bound", bound if isfinite(found.error_bound) else show.NO_STEPS)
     if record["anomaly"] is not None:
-        terms = ", ".join(f"{term} {value:.3g}" for term, value in record["energy"].items())
+        # A relation that the node has no part in costs nothing, and says nothing.
+        terms = ", ".join(f"{term} {value:.3g}" for term, value in record["energy"].items() if value)
         rank = f"number {record['anomaly_rank']:,} of its sample"
-        show.line("anomaly", f"|Y - Z| = {record['anomaly']:.3g}, {rank}; its energy: {terms}")
-    if record["disagrees_with"]:
-        others = ", ".join(_told(one) for one in record["disagrees_with"])
-        show.line("disagrees", f"most with {others}; 0: as the energy wants it, 1: nothing in common")
+        show.line("anomaly", f"|Y - Z| = {record['anomaly']:.3g}, {rank}; its energy: {terms or 'none'}")
+    if apart := [one for one in record["disagrees_with"] if one["contrast"] >= APART]:
+        others, legend = (
+            ", ".join(_told(one) for one in apart),
+            "0: as the energy wants it, 1: nothing in common",
+        )
+        legend += "; trust 1: counts in full" * ("trust" in apart[0])
+        show.line("disagrees", f"most with {others}; {legend}")
     if "what_if" in record:
         _tell_change(record)
 
@@ -138,7 +147,7 @@ def _by_relation(found: "Explanation") -> str:
     """The ways of being joined that count most."""
     ways = sorted(found.by_relation().items(), key=lambda way: -sum(abs(one.percent) for one in way[1]))
     told = [f"{way}: {' '.join(f'{one.percent:+.0f} %' for one in sums)}" for way, sums in ways[:RELATIONS]]
-    return "; ".join(told) or "no neighbor has a share"
+    return "; ".join([*told, "forward: the node points to them"]) if told else "no neighbor has a share"
 
 
 def _told(other: dict[str, Any]) -> str:

@@ -45,6 +45,8 @@ def check_page(path: Path, option: str) -> None:
     """Refuse a name that would hide what is in it."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{option} writes a page of HTML: {path} must end in .html.")
+    if not path.parent.is_dir():
+        raise InputError(f"{option} {path}: there is no folder {path.parent}. Make it, or name another.")
 
 
 def pick_device(device: str) -> str:

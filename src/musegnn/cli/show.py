@@ -50,6 +50,11 @@ def bound(value: float) -> str:
     return f"{100 * value:.3g} % of |Y|" if value < 9.995 else f"{value:.3g} times |Y|"
 
 
+def says_nothing(bound: float) -> str:
+    """Behind a bound that is more than all of Y."""
+    return ": more than all of it, so this says nothing of Y*" if math.isfinite(bound) and bound > 1 else ""
+
+
 def text(words: str, indent: int = 0) -> None:
     """Words, broken between them where the terminal ends; further lines are indented."""
     if not fits(len(words)):

@@ -116,6 +116,7 @@ def _nodes(
         {
             "name": explanation.node_name(int(explanation.nodes[row])),
             "hop": int(explanation.hops[row]),
+            "joined": explanation.relations.get(int(explanation.nodes[row])),
             "x": round(places[row][1] * cos(places[row][0]), 1),
             "y": round(places[row][1] * sin(places[row][0]), 1),
             "angle": round(places[row][0], 4),

@@ -70,7 +70,7 @@ def _types(graph: Graph, num_types: int) -> np.ndarray:
         there = len(graph.node_type_names or ())
         raise InputError(
             f"The model sees {num_types} types of nodes, {graph.name} has {there}. "
-            "Take a graph with the same types, or type_inputs=false."
+            "Take a graph with the same types, or train with type_inputs=false."
         )
     return graph.node_type
 
@@ -85,7 +85,7 @@ def _known(graph: Graph, targets: np.ndarray | None, num_classes: int) -> np.nda
         if len(train) and classes.max() >= num_classes:
             raise InputError(
                 f"The model sees {num_classes} classes, {graph.name} has the class {classes.max()}. "
-                "Take a graph with the same classes, or label_inputs=false."
+                "Take a graph with the same classes, or train with label_inputs=false."
             )
         known[train] = classes
     return known

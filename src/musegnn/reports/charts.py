@@ -120,7 +120,7 @@ def energies(terms: dict[str, list[float | None]], note: str) -> Chart:
     return Chart("energy", "Energy by step", note, bars, layout)
 
 
-def bounds_by_step(curves: dict[str, list[float | None]], note: str) -> Chart:
+def bounds_by_step(curves: dict[str, list[float | None]], note: str, label: str = "step k") -> Chart:
     """How far from the minimum Y may be, in percent of its size; a curve without values keeps its color."""
     lines = [
         line(name, range(1, len(values) + 1), [_hundred(value) for value in values], k, unit=" %")
@@ -133,7 +133,7 @@ def bounds_by_step(curves: dict[str, list[float | None]], note: str) -> Chart:
     layout = {
         "hovermode": "x unified",
         "showlegend": len(lines) > 1,
-        "xaxis": axis("step k", **_whole_numbers(most)),
+        "xaxis": axis(label, **_whole_numbers(most)),
         "yaxis": axis(
             "|Y\u1d4f \u2212 Y*| / |Y\u1d4f| at most, %",
             type="log",

@@ -18,7 +18,7 @@ def equation(run: RunFiles) -> Html:
     terms = ["E(Y) = |Y \u2212 Z|\u00b2", f" + {term}"]
     terms += [f" + {part.gamma:g} |Y \u2212 \u03bc|\u00b2"] if part.gamma else []
     terms += [f" + \u03b6(Y), \u03b6: {part.prox}"] if part.prox != "none" else []
-    names = ["fidelity", "smoothness" if part.kind in ("smoothness", "robust") else "relations"]
+    names = ["fidelity", part.kind if part.kind in ("smoothness", "robust") else "relations"]
     names += ["consensus"] * bool(part.gamma) + ["penalty"] * (part.prox != "none")
     return join(*terms, tag("small", f"{', '.join(names)}; {about}, {shape}"))
 

@@ -167,6 +167,8 @@ def energy(run: RunFiles) -> Section | None:
             note += f" The last one still by {100 * (1 - end / before):.2f} %."
     if totals[0] is None:
         note += " Where the descent begins, Y = Z, the penalty is infinite: that term is not drawn."
+    if fallen := _by_stage(steps.get("stages", [])):
+        note += f" Each stage lowers an energy of its own, the last of which is drawn: {fallen}."
     content.append(charts.energies(terms, note))
     if steps["error_bounds"]:
         final = words.percent(steps["error_bounds"][-1])
@@ -180,11 +182,21 @@ def energy(run: RunFiles) -> Section | None:
                 note += f" Going on from there shows that it is at most {words.percent(tight)}."
             stages = run.config.energy.stages > 1
             note += f" More steps{', fewer stages' if stages else ''} or a smaller lambda come nearer."
-        content.append(charts.bounds_by_step({"error bound": steps["error_bounds"]}, note))
-    if bounds:
+        label = "step k of the last stage" if run.config.energy.stages > 1 else "step k"
+        content.append(charts.bounds_by_step({"error bound": steps["error_bounds"]}, note, label))
+    if bounds and bounds["samples"] > 1:
         note = f"The largest of {bounds['samples']:,} samples is {words.percent(bounds['sorted'][-1])}."
         content.append(charts.bounds_by_sample(bounds["sorted"], bounds["samples"], note))
     return Section("energy", "Energy and error bound", content)
+
+
+def _by_stage(stages: list[list[float | None]]) -> str:
+    """By how much each lowers its energy: 'from infinity, 3.4 %'; Z may violate the penalty."""
+    told = [
+        "from infinity" if start is None or end is None else f"{100 * (1 - end / (start or 1)):.3g} %"
+        for start, end in stages
+    ]
+    return ", ".join(told) if len(told) > 1 else ""
 
 
 def relations(run: RunFiles) -> Section | None:
@@ -277,6 +289,8 @@ def _weakest(bins: list[dict[str, Any]], what: str, unit: str = "") -> str:
     # What is surely weak or good, not what a few nodes happen to be.
     least = min(some, key=lambda one: charts.wilson(one["accuracy"], one["nodes"])[1])
     most = max(some, key=lambda one: charts.wilson(one["accuracy"], one["nodes"])[0])
+    if least is most or least["accuracy"] >= most["accuracy"]:
+        return "No bin is surely weaker than another."
     return (
         f"Weakest for {what}{words.span(least['low'], least['high'])}{unit} "
         f"({words.percent(least['accuracy'], 1)} of {least['nodes']:,} nodes), best at "

@@ -10,6 +10,7 @@ from musegnn.training.forward import Asked, transform
 from musegnn.unfolding import unfold
 from musegnn.unfolding.descent import last_stage
 from musegnn.unfolding.nearer import tightened
+from musegnn.unfolding.penalty import Rows
 
 _LARGEST = 1 << 22
 """Numbers of a sample's Y for which some steps more in float64 take no more than a minute or so."""
@@ -31,6 +32,7 @@ def steps_of(model: MuseGNN, batch: Batch, asked: Asked, precision: str = "float
     (energy, steps, _), init = last_stage(Z, *given, seen=seen)
     Y = Z if init is None else init
     problem = energy.problem(exact, batch.sample, alpha=model.alpha, **known)
+    stages = _earlier_stages(model, batch, Z, asked, known)
     terms, bounds = [problem.terms(Y.double(), exact)], list[float]()
     is_plain = energy.acceleration == "none"
     for k in range(1, steps + 1):
@@ -47,8 +49,22 @@ def steps_of(model: MuseGNN, batch: Batch, asked: Asked, precision: str = "float
         "nodes": len(Z),
         "terms": {name: [float(one[name]) for one in terms] for name in terms[0]},
         "error_bounds": bounds,
+        "stages": [*stages, [sum(float(value) for value in one.values()) for one in (terms[0], terms[-1])]],
     }
     if bounds and bounds[-1] > 1 and problem.has_one_minimum and Z.numel() <= _LARGEST:
         known_so_far = exact.new_tensor(bounds[-1] * size)
         found["tight_bound"] = float(tightened(problem, Y.double(), exact, known_so_far)) / size
+    return found
+
+
+def _earlier_stages(
+    model: MuseGNN, batch: Batch, Z: Rows, asked: Asked, known: dict[str, Any]
+) -> list[list[float]]:
+    """The energy of each stage but the last, where it starts and where it ends; that of Z may be infinite."""
+    Y, found, sample = Z, list[list[float]](), batch.sample
+    for energy, steps, _ in model.energy.stages(model.steps)[:-1]:
+        problem, start = energy.problem(Z.double(), sample, alpha=model.alpha, **known), Y
+        Y = unfold(Z, sample, energy, steps, model.alpha, asked.mu, init=start, seen=asked.seen)
+        ends = start.double(), problem.penalty.prox(Y.double(), 0.0)
+        found.append([float(problem.value(end, Z.double())) for end in ends])
     return found

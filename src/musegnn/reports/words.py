@@ -54,7 +54,8 @@ def times(low: float, high: float) -> str:
 
 def ends(least: float, most: float) -> str:
     """Of some numbers: '0.5', or '0.31-0.72'."""
-    return f"{least:.4g}" if least == most else f"{least:.3g}\u2013{most:.3g}"
+    first, last = f"{least:.3g}", f"{most:.3g}"
+    return f"{least:.4g}" if first == last else f"{first}\u2013{last}"
 
 
 def setting(value: Any) -> str:

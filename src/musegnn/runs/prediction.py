@@ -188,23 +188,26 @@ def _checked(graph: Graph, run: "Run") -> Graph:
         )
     sizes = run.record["model"] or {}
     told = {
-        "node_type_names": ("type_inputs", run.config.model.type_inputs),
-        "class_names": ("label_inputs", run.config.model.label_inputs),
-        "relation_names": (f"kind={run.config.energy.kind}", "num_relations" in sizes),
+        "node_type_names": ("types of nodes", "type_inputs", run.config.model.type_inputs),
+        "class_names": ("classes", "label_inputs", run.config.model.label_inputs),
+        "relation_names": ("relations", f"kind={run.config.energy.kind}", "num_relations" in sizes),
     }
-    for what, (sees, is_seen) in told.items():
+    for what, (words, sees, is_seen) in told.items():
         there, before = getattr(graph, what), getattr(run.graph, what)
         # Numbers are all that a model sees of them.
         if is_seen and there != before and (there is not None or what == "relation_names"):
             raise InputError(
-                f"{graph.name} has the {what} {_few(there)}, the run was trained with {_few(before)} "
-                f"and sees them ({sees}). Pass a graph with the same."
+                f"{graph.name} has {_few(there, words)}, the run was trained with {_few(before, words)}, "
+                f"which {sees} looks at. Pass a graph with the same, in the same order."
             )
     return graph
 
 
-def _few(names: tuple[str, ...] | None) -> str:
-    return f"{', '.join(names[:4])}{', ...' * (len(names) > 4)}" if names else "none"
+def _few(names: tuple[str, ...] | None, words: str) -> str:
+    """'the relations a, b', or 'no names of relations'."""
+    return (
+        f"the {words} {', '.join(names[:4])}{', ...' * (len(names) > 4)}" if names else f"no names of {words}"
+    )
 
 
 def _no_means(dim: int, num_nodes: int) -> MeanEmbeddings:

@@ -300,7 +300,9 @@ class Run:
         """The model, for what only descent steps can do."""
         if not isinstance(self.model, MuseGNN):
             name = self.config.baseline.architecture
-            raise InputError(f"{option} is for MuseGNN, but {self.folder.path} has trained {name}.")
+            raise InputError(
+                f"{option} is for MuseGNN, but {self.folder.path} has trained {name}. Pass a run of MuseGNN."
+            )
         return self.model
 
     def _whole_means(self, option: str) -> MeanEmbeddings | MappedShares | None:

@@ -36,7 +36,10 @@ def build_model(
 ) -> AnyModel:
     """The model of a config; its weights are a function of the seed. A peer needs the graph."""
     if config.model.type_inputs and not num_types:
-        raise InputError("type_inputs=true needs a graph whose nodes have types; this one has none.")
+        raise InputError(
+            "type_inputs=true needs a graph whose nodes have types; this one has none. They are a column "
+            "`type` of `muse import --nodes`, or node_type of Graph.from_edges."
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.training.seed)
         if config.is_baseline:

@@ -27,7 +27,10 @@ def told_divergence(where: str) -> Iterator[None]:
         yield
     except DivergenceError as error:
         raise DivergenceError(
-            f"{where}: {error} The last checkpoint is kept.", step=error.step, energy=error.energy
+            f"{where}: {error} A run keeps its settings: begin another, or this one with --overwrite. "
+            "The last checkpoint is kept.",
+            step=error.step,
+            energy=error.energy,
         ) from error
 
 

@@ -45,7 +45,8 @@ class EdgeList:
         self._is_swapped = source > target
         self.relation = find(self.table.columns, RELATION)
         self._columns = sorted(c for c in (source, target, self.relation) if c is not None)
-        warn_unused(self.table, self._columns)
+        hint = " If the kind of the edges is among them, rename that column to relation."
+        warn_unused(self.table, self._columns, hint * (self.relation is None))
         row = self.table.head[0] if self.table.head else None
         self._has_words = row is not None and self.relation is not None and not is_whole(row[self.relation])
 
