@@ -163,29 +163,18 @@ class _Steps:
         row: int,
     ) -> None:
         check_mode(model)
-        # Shares are of Z and mu: what has been learned is given, and needs no way back.
-        with frozen(model.energy):
-            self._descend(model, sample, features, mu, seen, row)
-
-    def _descend(
-        self,
-        model: MuseGNN,
-        sample: Sample,
-        features: Features,
-        mu: Rows | None,
-        seen: Seen | None,
-        row: int,
-    ) -> None:
         Z = base_predictions(model, sample, features).requires_grad_()
         mu = None if mu is None else mu.detach().to(Z).requires_grad_()
         self._inputs = [Z] if mu is None else [Z, mu]
         self._energy, alpha = model.energy, model.alpha
-        (energy, K, _), init = last_stage(Z, sample, model.energy, model.steps, alpha, mu, seen=seen)
-        if energy.acceleration == "none":
-            before = unfold(Z, sample, energy, max(K - 1, 0), alpha, mu, init=init, seen=seen)
-            Y = unfold(Z, sample, energy, min(K, 1), alpha, mu, init=before, seen=seen)
-        else:
-            Y = before = unfold(Z, sample, energy, K, alpha, mu, init=init, seen=seen)
+        # Shares are of Z and mu: what has been learned is given, and needs no way back.
+        with frozen(model.energy):
+            (energy, K, _), init = last_stage(Z, sample, model.energy, model.steps, alpha, mu, seen=seen)
+            if energy.acceleration == "none":
+                before = unfold(Z, sample, energy, max(K - 1, 0), alpha, mu, init=init, seen=seen)
+                Y = unfold(Z, sample, energy, min(K, 1), alpha, mu, init=before, seen=seen)
+            else:
+                Y = before = unfold(Z, sample, energy, K, alpha, mu, init=init, seen=seen)
         self._Y_v = Y[row]
         with torch.no_grad():
             exact = [part.detach().double() for part in (Y, Z, before)]
