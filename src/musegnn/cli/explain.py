@@ -69,7 +69,8 @@ def explain(
         print(f"\n{found.table(top, show.columns())}\n")
         _tell(found, record)
         if draw is not None:
-            show.line("drawing", f"{draw} (open it in a browser)")
+            what = ", of the graph as it is" * ("what_if" in record)
+            show.line("drawing", f"{draw} (open it in a browser{what})")
 
     return Answer(record, tell)
 
@@ -133,12 +134,9 @@ def _tell(found: "Explanation", record: dict[str, Any]) -> None:
         rank = f"number {record['anomaly_rank']:,} of its sample"
         show.line("anomaly", f"|Y - Z| = {record['anomaly']:.3g}, {rank}; its energy: {terms or 'none'}")
     if apart := [one for one in record["disagrees_with"] if one["contrast"] >= APART]:
-        others, legend = (
-            ", ".join(_told(one) for one in apart),
-            "0: as the energy wants it, 1: nothing in common",
-        )
+        legend = "0: as the energy wants it, 1: nothing in common"
         legend += "; trust 1: counts in full" * ("trust" in apart[0])
-        show.line("disagrees", f"most with {others}; {legend}")
+        show.line("disagrees", f"most with {', '.join(map(_told, apart))}; {legend}")
     if "what_if" in record:
         _tell_change(record)
 
