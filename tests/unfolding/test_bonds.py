@@ -8,7 +8,7 @@ from test_robust import RHOS
 from torch.nn.functional import cosine_similarity
 
 from musegnn import AbstractEnergy, Energy, Robust
-from musegnn.unfolding.bonds import apart
+from musegnn.unfolding.weighed_edges import apart
 
 lambda_pers = pytest.mark.parametrize("lambda_per", ["graph", "relation", "channel"])
 laplacians = pytest.mark.parametrize("laplacian", ["normalized", "combinatorial"])
@@ -129,7 +129,7 @@ def test_distances_are_gathered_some_at_a_time(monkeypatch):
     X, edges = torch.randn(5, DIM), torch.tensor([[0, 1, 2, 4, 3], [1, 1, 0, 3, 2]])
     expected = (X[edges[0]] - 2 * X[edges[1]]).square().sum(dim=1)
     for chunk in (1, 2 * DIM, 1 << 20):
-        monkeypatch.setattr("musegnn.unfolding.bonds._CHUNK", chunk)
+        monkeypatch.setattr("musegnn.unfolding.weighed_edges._CHUNK", chunk)
         torch.testing.assert_close(apart(X, 2 * X, edges), expected)
     assert apart(X, X, edges[:, :0]).shape == (0,)
 

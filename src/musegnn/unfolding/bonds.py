@@ -9,10 +9,8 @@ from torch.nn import functional as F
 
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.penalty import Rows
-from musegnn.unfolding.weighed_edges import ends_of
+from musegnn.unfolding.weighed_edges import apart, ends_of
 
-_CHUNK = 1 << 22
-"""Numbers that are gathered at a time."""
 Edges = Int64[Tensor, "2 edges"]
 PerEdge = Float[Tensor, " edges"]
 
@@ -45,10 +43,3 @@ def edges_of(sample: Sample, device: torch.device) -> Edges:
     rows, columns, _ = ends_of(sample, device)
     is_first = rows < columns
     return torch.stack([rows[is_first], columns[is_first]])
-
-
-def apart(X: Rows, Y: Rows, edges: Edges) -> PerEdge:
-    """|X_i - Y_j|^2 of each edge."""
-    step = max(1, _CHUNK // max(1, X.shape[1]))
-    parts = zip(*(ends.split(step) for ends in edges), strict=True)
-    return torch.cat([(X[i] - Y[j]).square().sum(dim=1) for i, j in parts])

@@ -17,12 +17,13 @@ from musegnn.extras import has_triton
 from musegnn.ops import Step
 from musegnn.sampling.record import Laplacian, Sample
 from musegnn.unfolding.acceleration import check_acceleration
-from musegnn.unfolding.bonds import Bond, apart, edges_of
+from musegnn.unfolding.bonds import Bond, edges_of
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Acceleration, Alpha, Seen
 from musegnn.unfolding.kernel import CpuKernel, GpuKernel, Kernel
 from musegnn.unfolding.penalty import EntrywisePenalty, Penalty, Rows, Scalar, penalty_of
 from musegnn.unfolding.propagate import propagate
 from musegnn.unfolding.resident import degree_of, resident
+from musegnn.unfolding.weighed_edges import apart
 
 Precondition = Literal["none", "jacobi", "authors"]
 Columns = Float[Tensor, "nodes 1"]
@@ -147,11 +148,11 @@ class Smoothness(AbstractProblem):
         """gamma |Y_v - mu_v|^2, by node."""
         if self._mu is None:
             return Y.new_zeros(len(Y))
-        apart = (Y - self._mu).square()
+        squares = (Y - self._mu).square()
         if number(self.energy.gamma) == inf:
             is_there = self._seen is None or self._seen.bool()
-            return torch.where((apart > 0) & is_there, inf, 0.0).sum(dim=1).to(Y.dtype)
-        return (self.gamma * apart).sum(dim=1)
+            return torch.where((squares > 0) & is_there, inf, 0.0).sum(dim=1).to(Y.dtype)
+        return (self.gamma * squares).sum(dim=1)
 
     def bonds(self, Y: Rows, relation_names: Sequence[str] | None = None) -> Iterator[Bond]:
         """lambda |s_i Y_i - s_j Y_j|^2."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from musegnn.errors import InputError
 from musegnn.sampling.record import Laplacian, Sample
-from musegnn.unfolding.bonds import Bond, apart
+from musegnn.unfolding.bonds import Bond
 from musegnn.unfolding.contract import Acceleration
 from musegnn.unfolding.mixing import Factors, WayRows
 from musegnn.unfolding.penalty import Penalty, Rows
@@ -24,6 +24,7 @@ from musegnn.unfolding.stacks import (
     weighed,
 )
 from musegnn.unfolding.typed import Form, LambdaPer, Mixed, TypedEnergy
+from musegnn.unfolding.weighed_edges import apart
 
 
 class Relational(TypedEnergy):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from musegnn.errors import InputError
 from musegnn.sampling.record import Laplacian, Sample
-from musegnn.unfolding.bonds import Bond, apart, edges_of
+from musegnn.unfolding.bonds import Bond, edges_of
 from musegnn.unfolding.contract import (
     AbstractEnergy,
     AbstractProblem,
@@ -23,7 +23,7 @@ from musegnn.unfolding.energy import Energy, Smoothness
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar
 from musegnn.unfolding.resident import degree_of
 from musegnn.unfolding.subgraph import as_sample
-from musegnn.unfolding.weighed_edges import Entries, differences, distances, has_kernel, weighed_sum
+from musegnn.unfolding.weighed_edges import Entries, apart, differences, distances, has_kernel, weighed_sum
 
 Rho = Literal["geman", "charbonnier", "truncated"]
 
@@ -156,8 +156,8 @@ class RobustProblem(AbstractProblem):
         if not has_kernel(Y):
             return self.frozen(self.weights(Y), Y)
         energy, sample = self.energy, self.smooth.sample
-        apart = differences(sample, self._scale * Y, energy.rho, energy.scale, frozen=energy._is_frozen)
-        return torch.addcmul((1 + self.smooth.gamma) * Y, energy.lambda_ * self._scale, apart)
+        sums = differences(sample, self._scale * Y, energy.rho, energy.scale, frozen=energy._is_frozen)
+        return torch.addcmul((1 + self.smooth.gamma) * Y, energy.lambda_ * self._scale, sums)
 
     def frozen(self, w: Entries, Y: Rows) -> Rows:
         """The same with any weights: linear in Y.  (L_w Y)_i = s_i sum_j w_ij (s_i Y_i - s_j Y_j)."""

@@ -36,6 +36,11 @@ def ends_of(sample: Sample, device: torch.device) -> Ends:
     return found
 
 
+def apart(X: Rows, Y: Rows, edges: Int64[Tensor, "2 edges"]) -> Float[Tensor, " edges"]:
+    """|X_i - Y_j|^2 of each edge (i, j)."""
+    return _by_entry(edges, lambda i, j: (X[i] - Y[j]).square().sum(dim=1), X)
+
+
 def distances(sample: Sample, X: Rows) -> Entries:
     """|X_i - X_j|^2 of each entry (i, j)."""
     found: Entries = _Distances.apply(X, sample)
@@ -101,7 +106,7 @@ class _Distances(Function):
     def forward(ctx: Any, X: Tensor, sample: Sample) -> Tensor:
         ctx.sample = sample
         ctx.save_for_backward(X)
-        return _by_entry(sample, lambda i, j: (X[i] - X[j]).square().sum(dim=1), X)
+        return apart(X, X, ends_of(sample, X.device)[:2])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -125,17 +130,17 @@ class _WeighedSum(Function):
         (w, X), (G,) = ctx.saved_tensors, grads
         dw = dX = None
         if ctx.needs_input_grad[0]:
-            dw = _by_entry(ctx.sample, lambda i, j: (G[i] * X[j]).sum(dim=1), X)
+            edges = ends_of(ctx.sample, X.device)[:2]
+            dw = _by_entry(edges, lambda i, j: (G[i] * X[j]).sum(dim=1), X)
         if ctx.needs_input_grad[1]:
             dX = _times(ctx.sample, w[ends_of(ctx.sample, X.device)[2]], G)
         return dw, dX, None
 
 
-def _by_entry(sample: Sample, compute: Any, like: Rows) -> Entries:
+def _by_entry(edges: Int64[Tensor, "2 edges"], compute: Any, like: Rows) -> Float[Tensor, " edges"]:
     """Of a few entries at a time, since each takes two rows of memory."""
-    rows, columns, _ = ends_of(sample, like.device)
     size = max(1, _CHUNK // max(like.shape[1], 1))
-    parts = [compute(i, j) for i, j in zip(rows.split(size), columns.split(size), strict=True)]
+    parts = [compute(i, j) for i, j in zip(*(ends.split(size) for ends in edges), strict=True)]
     return torch.cat(parts) if parts else like.new_empty(0)
 
 
