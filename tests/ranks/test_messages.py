@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from together import together
+from together import at_call, results, start, together
 
 from musegnn.errors import InputError
 from musegnn.means import MeanEmbeddings
 from musegnn.means.sharded import MappedShares, ShardedMeans, copy_share
 from musegnn.ranks import ALONE, Ranks
+from musegnn.ranks.board import Board
 
 
 def drawn(rank):
@@ -82,6 +83,34 @@ def test_the_first_rank_that_differs_is_named_with_what_differs():
     said = together(3, differ)
     assert len(set(said)) == 1
     assert said[0].startswith("Rank 1 has last 1, rank 0 has 0; all must be alike.")
+
+
+def refuse():
+    raise InputError("no such table")
+
+
+def refused(ranks):
+    """Rank 0 fails and leaves just when rank 1 is between its two questions: is it there, has one failed."""
+    if ranks.is_first:
+
+        def work():
+            ranks.board.wait_for(["asking"])
+            refuse()
+
+        ranks.once(work)
+
+    def asking(board):
+        board.put("asking", "")
+        board.store.wait(["failed/0"])
+
+    at_call(Board, "_failed", 1, asking)
+    ranks.once(refuse)
+
+
+def test_what_the_first_rank_refuses_is_refused_by_all_even_if_it_has_left():
+    found = results(start(2, refused))
+    assert [str(error) for _, error in found] == ["no such table"] * 2
+    assert [type(error) for _, error in found] == [InputError] * 2
 
 
 NODES, DIM, STEPS = 23, 3, 6

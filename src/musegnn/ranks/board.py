@@ -87,8 +87,12 @@ class Board:
     def wait_for(self, keys: list[str]) -> None:
         """Until somebody has put them all, however long; not if a rank has failed, or is silent."""
         beats, heard = [""] * self.size, [time.monotonic()] * self.size
-        while not self._ask(lambda: self.store.check(keys)):
-            if self._ask(self._failed):
+        while True:
+            # Read first: who has failed by now may have put its note before.
+            failed = self._ask(self._failed)
+            if self._ask(lambda: self.store.check(keys)):
+                return
+            if failed:
                 raise self.missing("it has failed")
             now = time.monotonic()
             for rank, beat in enumerate(self._ask(self._beats)):
