@@ -30,6 +30,8 @@ def test_a_graph_drawn_on_paper_has_the_figures_on_paper():
     assert figures.split_counts["test"] == 2
     assert figures.split_counts["test labeled"] == 1
     assert figures.relation_counts == {"cites": 2, "likes": 2}
+    # 0 -> 1 is alike and 1 -> 2 is not; 2 -> 0 is not and 2 -> 3 is.
+    assert figures.relation_homophily == {"cites": 1 / 2, "likes": 1 / 2}
     assert list(figures.node_type_counts.items()) == [("b", 2), ("c", 0), ("a", 3)]
 
 
@@ -48,6 +50,23 @@ def test_blocks_of_rows_add_up(monkeypatch):
     assert whole.degree_max == degrees.max()
     assert whole.degree_median == np.sort(degrees)[(300 + 1) // 2 - 1]
     assert sum(whole.degree_histogram) == 300
+
+
+def test_homophily_of_each_relation_by_brute_force(monkeypatch):
+    rng = np.random.default_rng(1)
+    source, target = rng.integers(0, 60, (2, 400))
+    relation, labels = rng.integers(0, 3, 400), rng.integers(-1, 3, 60)
+    edges = set(zip(source, target, relation, strict=True))
+    names = ["one", "two", "three", "none"]
+    kept = {"relation": relation, "relation_names": names, "labels": labels, "num_nodes": 60}
+    monkeypatch.setattr(module, "_BLOCK_ROWS", 7)
+    figures = statistics(Graph.from_edges([source, target], **kept))
+    for number, name in enumerate(names[:3]):
+        ends = [(labels[i], labels[j]) for i, j, r in edges if r == number and i != j]
+        known = [a == b for a, b in ends if a >= 0 and b >= 0]
+        assert figures.relation_counts[name] == len(ends)
+        assert figures.relation_homophily[name] == pytest.approx(np.mean(known))
+    assert figures.relation_homophily["none"] is None
 
 
 def test_what_is_unknown_is_left_out():

@@ -154,6 +154,10 @@ def _largest(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in shown) + more
 
 
+def _shares(shares: dict[str, float | None]) -> str:
+    return ", ".join(f"{name} {'unknown' if share is None else f'{share:.3f}'}" for name, share in shares.items())
+
+
 def _print_degrees(figures: Statistics) -> None:
     mean, median, largest = figures.degree_mean, figures.degree_median, figures.degree_max
     show.line("degree", f"mean {mean:.1f}, median {median:,}, largest {largest:,}; nodes by degree:")
@@ -164,6 +168,8 @@ def _print_degrees(figures: Statistics) -> None:
 def _print_labels(graph: Graph, figures: Statistics) -> None:
     if figures.homophily is not None:
         show.line("homophily", f"{figures.homophily:.3f} of the edges join nodes of one class")
+        if len(figures.relation_homophily) > 1:
+            show.line("", "by relation: " + _shares(figures.relation_homophily))
         if figures.homophily < 0.5:
             show.line("", "most neighbors differ: look at energy.kind=predictive, docs/energies.md")
     if figures.split_counts:

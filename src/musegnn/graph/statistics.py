@@ -25,6 +25,8 @@ class Statistics:
     """Number of nodes of degree 0, 1, 2-3, 4-7, 8-15, ..."""
     homophily: float | None
     """Share of the edges between labeled nodes whose ends have the same label."""
+    relation_homophily: dict[str, float | None]
+    """The same of the edges of each relation."""
     class_counts: tuple[int, ...]
     """Labeled nodes of each class."""
     split_counts: dict[str, int]
@@ -40,7 +42,8 @@ def statistics(graph: Graph) -> Statistics:
     histogram = np.zeros(65, dtype=np.int64)
     by_degree = np.zeros(1, dtype=np.int64)
     same = labeled = 0
-    relations = np.zeros(len(_relation_names(graph)), dtype=np.int64)
+    names = _relation_names(graph)
+    relations = np.zeros((3, len(names)), dtype=np.int64)
     with progress("Reading the graph", graph.num_nodes) as advance:
         for first in range(0, graph.num_nodes, _BLOCK_ROWS):
             indptr = graph.indptr[first : first + _BLOCK_ROWS + 1]
@@ -48,15 +51,12 @@ def statistics(graph: Graph) -> Statistics:
             histogram += np.bincount(_log2_bin(degrees), minlength=65)
             by_degree = _add(by_degree, np.bincount(degrees))
             entries = slice(indptr[0], indptr[-1])
-            if graph.labels is not None:
-                ends = np.repeat(graph.labels[first : first + len(degrees)], degrees)
-                others = graph.labels[graph.indices[entries]]
-                both = (ends >= 0) & (others >= 0)
-                labeled += int(both.sum())
-                same += int((ends == others)[both].sum())
-            if graph.relation is not None:
-                code = graph.relation[entries]
-                relations += [int(has_relation(code, r).sum()) for r in range(len(relations))]
+            is_labeled, is_alike = _agreement(graph, first, degrees, entries)
+            labeled, same = labeled + int(is_labeled.sum()), same + int(is_alike.sum())
+            for r in range(len(names)):
+                assert graph.relation is not None
+                is_in = has_relation(graph.relation[entries], r)
+                relations[:, r] += [is_in.sum(), (is_in & is_labeled).sum(), (is_in & is_alike).sum()]
             advance(len(degrees))
     return Statistics(
         degree_mean=graph.num_edges / graph.num_nodes,
@@ -65,11 +65,28 @@ def statistics(graph: Graph) -> Statistics:
         num_isolated=int(histogram[0]),
         degree_histogram=tuple(np.trim_zeros(histogram, "b").tolist()),
         homophily=same / labeled if labeled else None,
+        relation_homophily={
+            name: int(alike) / int(of) if of else None
+            for name, (_, of, alike) in zip(names, relations.T, strict=True)
+        },
         class_counts=_class_counts(graph),
         split_counts=_split_counts(graph),
-        relation_counts=dict(zip(_relation_names(graph), relations.tolist(), strict=True)),
+        relation_counts=dict(zip(names, relations[0].tolist(), strict=True)),
         node_type_counts=_node_type_counts(graph),
     )
+
+
+def _agreement(
+    graph: Graph, first: int, degrees: np.ndarray, entries: slice
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of the entries of these rows: whether both ends are labeled, and whether alike."""
+    if graph.labels is None:
+        nothing = np.zeros(entries.stop - entries.start, dtype=bool)
+        return nothing, nothing
+    ends = np.repeat(graph.labels[first : first + len(degrees)], degrees)
+    others = graph.labels[graph.indices[entries]]
+    is_labeled = (ends >= 0) & (others >= 0)
+    return is_labeled, is_labeled & (ends == others)
 
 
 def _log2_bin(degrees: np.ndarray) -> np.ndarray:
