@@ -364,3 +364,15 @@ def test_the_source_says_what_it_knows_beforehand(example, tmp_path):
     assert sum(chunks) == 40
     assert len(chunks) == 4
     assert (named.num_nodes, named.num_edges) == (len(np.unique(example["edge_index"])), 40)
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_relations_may_be_named_though_some_have_no_edge(tmp_path, words):
+    names = ["owns", "by", "cites"]
+    shown = ["cites", "owns", "cites"] if words else [2, 0, 2]
+    rows = "".join(f"{i},{i + 1},{relation}\n" for i, relation in enumerate(shown))
+    (tmp_path / "e.csv").write_text("source,target,relation\n" + rows)
+    expected = Graph.from_edges([[0, 1, 2], [1, 2, 3]], relation=[2, 0, 2], relation_names=names, name="e")
+    graph = built(tmp_path / "e.csv", relations=names)
+    assert graph.relation_names == tuple(names)
+    assert graph.digest == expected.digest

@@ -363,6 +363,30 @@ def test_faulty_arrays_of_nodes_are_refused(folder):
     assert error(folder, "e.csv", labels="l.npz") == expected
 
 
+@pytest.mark.parametrize(
+    ("content", "relations", "expected"),
+    [
+        (
+            "u,v,rel\n0,1,a\n0,2,b\n",
+            ["a", "c"],
+            "e.csv, line 3: relation 'b'; relations (--relations) has a, c. Add it there, or mend the line.",
+        ),
+        (
+            "u,v,rel\n0,1,1\n0,2,2\n",
+            ["a", "c"],
+            "e.csv, line 3: relation 2; it must lie in [0, 1]. Name it in relations (--relations), or mend",
+        ),
+        ("0,1\n", ["a"], "e.csv has no column relation, but relations (--relations) names some. Leave them"),
+        ("u,v,rel\n0,1,a\n", ["a", "a"], "relations (--relations) must be 1 to 16 different names"),
+        ("u,v,rel\n0,1,a\n", ["a", ""], "relations (--relations) must be 1 to 16 different names"),
+        ("u,v,rel\n0,1,a\n", [str(i) for i in range(17)], "relations (--relations) must be 1 to 16"),
+    ],
+)
+def test_relations_that_are_named_are_all_there_may_be(content, relations, expected, folder):
+    (folder / "e.csv").write_text(content)
+    assert error(folder, "e.csv", relations=relations).startswith(expected)
+
+
 def test_without_pyarrow_the_message_tells_how_to_get_it(folder, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     (folder / "e.parquet").write_bytes(b"PAR1")

@@ -9,6 +9,7 @@ import small_runs
 import musegnn
 from musegnn import Cluster, Predictive
 from musegnn.cli.main import main
+from musegnn.errors import InputError
 from tiny_runs import strict_json, tiny_run, train_on
 
 
@@ -175,3 +176,15 @@ def test_the_command_prints_draws_and_speaks_json(run, tmp_path, capsys):
     for mistake in (["node 3x"], ["node 3", "--draw", "n3.png"]):
         assert main(["explain", folder, *mistake]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_graph_that_lacks_a_relation_says_so_or_is_refused(typed):
+    run, edges, relation = typed
+    kept = {"num_nodes": 150, "features": np.asarray(run.graph.features)}
+    uses, numbers = edges[:, relation == 0], np.zeros((relation == 0).sum(), dtype=int)
+    declared = musegnn.Graph.from_edges(uses, relation=numbers, relation_names=["uses", "owns"], **kept)
+    assert np.isfinite(run.predict([7], graph=declared).probabilities).all()
+    silent = musegnn.Graph.from_edges(uses, relation=numbers, relation_names=["uses"], **kept)
+    said = "relations uses, the run was .* relations uses, owns, .* `muse import --relations uses,owns`"
+    with pytest.raises(InputError, match=said):
+        run.predict([7], graph=silent)

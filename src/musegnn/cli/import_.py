@@ -35,6 +35,9 @@ def import_(
     named: Annotated[
         bool, typer.Option("--named", help="Own data: ids are names, even if they are digits.")
     ] = False,
+    relations: Annotated[
+        str | None, typer.Option(help="Own data: names of all relations in order, as a,b.", metavar="NAMES")
+    ] = None,
     num_nodes: Annotated[
         int | None, typer.Option(help="Own data: how many nodes; else as many as are met.")
     ] = None,
@@ -67,6 +70,7 @@ def import_(
         own_files={"nodes": nodes, "features": features, "labels": labels, "split": split},
         num_nodes=num_nodes,
         named=named,
+        relations=relations,
         root=root,
         topology=topology,
         options=parse(settings or [], "seed=1"),
@@ -102,6 +106,7 @@ def _described(
     own_files: dict[str, Path | None],
     num_nodes: int | None,
     named: bool,
+    relations: str | None,
     root: Path | None,
     topology: bool,
     options: dict[str, Any],
@@ -112,6 +117,7 @@ def _described(
     if catalog.is_known(source) or not is_file:
         given = [f"--{name}" for name, path in own_files.items() if path is not None]
         given += ["--num-nodes"] * (num_nodes is not None) + ["--named"] * named
+        given += ["--relations"] * (relations is not None)
         if given and catalog.is_known(source):
             raise InputError(f"{given[0]} belongs to own data; {source} brings its own. Leave it out.")
         return catalog.source(source, root, features=not topology, **options)
@@ -127,6 +133,7 @@ def _described(
         split=split,
         num_nodes=num_nodes,
         named=named,
+        relations=None if relations is None else [part.strip() for part in relations.split(",")],
         name=name,
     )
 

@@ -155,7 +155,9 @@ def _largest(counts: dict[str, int]) -> str:
 
 
 def _shares(shares: dict[str, float | None]) -> str:
-    return ", ".join(f"{name} {'unknown' if share is None else f'{share:.3f}'}" for name, share in shares.items())
+    return ", ".join(
+        f"{name} {'unknown' if share is None else f'{share:.3f}'}" for name, share in shares.items()
+    )
 
 
 def _print_degrees(figures: Statistics) -> None:

@@ -1,5 +1,6 @@
 """Predictions for any nodes, of the graph a run was trained on or of another with the same features."""
 
+import shlex
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -198,9 +199,17 @@ def _checked(graph: Graph, run: "Run") -> Graph:
         if is_seen and there != before and (there is not None or what == "relation_names"):
             raise InputError(
                 f"{graph.name} has {_few(there, words)}, the run was trained with {_few(before, words)}, "
-                f"which {sees} looks at. Pass a graph with the same, in the same order."
+                f"which {sees} looks at. Pass a graph with the same, in the same order"
+                f"{_declared(what, before)}."
             )
     return graph
+
+
+def _declared(what: str, names: tuple[str, ...] | None) -> str:
+    """How a graph gets relations of which it has no edge."""
+    if what != "relation_names" or not names:
+        return ""
+    return f", as by `muse import --relations {shlex.quote(','.join(names))}`"
 
 
 def _few(names: tuple[str, ...] | None, words: str) -> str:

@@ -34,10 +34,10 @@ class Survey:
 
 
 class EdgeList:
-    """The edges of one file."""
+    """The edges of one file; `relations` names those that there may be, in their order."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, relations: Sequence[str] | None = None) -> None:
+        self.path, self.names = path, relations
         is_array = suffix(path) in (".npy", ".npz")
         self.table: Table = ArrayTable(path) if is_array else open_table(path, is_edge_header)
         source, target = self._find_ends()
@@ -47,6 +47,8 @@ class EdgeList:
         self._columns = sorted(c for c in (source, target, self.relation) if c is not None)
         hint = " If the kind of the edges is among them, rename that column to relation."
         warn_unused(self.table, self._columns, hint * (self.relation is None))
+        if relations is not None:
+            self._check_names(relations)
         row = self.table.head[0] if self.table.head else None
         self._has_words = row is not None and self.relation is not None and not is_whole(row[self.relation])
 
@@ -140,17 +142,40 @@ class EdgeList:
             found = set(words)
             if "" in found:
                 raise InputError(f"{block.where(words.index(''))}: no relation. Give each edge one.")
+            if self.names is not None and (unknown := found.difference(self.names)):
+                row = min(map(words.index, unknown))
+                raise InputError(
+                    f"{block.where(row)}: relation {words[row]!r}; relations (--relations) has "
+                    f"{', '.join(self.names)}. Add it there, or mend the line."
+                )
             return found
         hint = "The first relation is a number; use numbers throughout, or words throughout."
         numbers = block.numbers([column], np.int64, hint=hint)[:, 0]
-        is_bad = (numbers < 0) | (numbers >= MAX_RELATIONS)
+        most = MAX_RELATIONS if self.names is None else len(self.names)
+        is_bad = (numbers < 0) | (numbers >= most)
         if is_bad.any():
             row = int(np.flatnonzero(is_bad)[0])
             raise InputError(
-                f"{block.where(row)}: relation {numbers[row]}; it must lie in [0, {MAX_RELATIONS - 1}]. "
-                "Number the relations from 0, or merge some."
+                f"{block.where(row)}: relation {numbers[row]}; it must lie in [0, {most - 1}]. "
+                + (
+                    "Number the relations from 0, or merge some."
+                    if self.names is None
+                    else "Name it in relations (--relations), or mend the line."
+                )
             )
         return set(map(str, np.flatnonzero(np.bincount(numbers)).tolist()))
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        if self.relation is None:
+            raise InputError(
+                f"{self.path} has no column relation, but relations (--relations) names some. "
+                "Leave them out, or name the column in the first line."
+            )
+        if "" in names or len(set(names)) < len(names) or len(names) > MAX_RELATIONS:
+            raise InputError(
+                f"relations (--relations) must be 1 to {MAX_RELATIONS} different names, as in build,runtime; "
+                f"got {','.join(names)!r}. Name each once."
+            )
 
     def _check_count(self, relations: set[str]) -> None:
         if len(relations) > MAX_RELATIONS:
@@ -163,6 +188,8 @@ class EdgeList:
     def _name(self, relations: set[str]) -> list[str] | None:
         if self.relation is None:
             return None
+        if self.names is not None:
+            return list(self.names)
         if self._has_words:
             return sorted(relations)
         return [f"relation {r}" for r in range(1 + max(map(int, relations), default=0))]

@@ -76,7 +76,7 @@ class Parts:
     split: Column | np.ndarray | None
 
     @classmethod
-    def open(cls, files: dict[str, Path]) -> "Parts":
+    def open(cls, files: dict[str, Path], relations: Sequence[str] | None = None) -> "Parts":
         """The files by the part they hold; an `.npz` of edges may hold others, too."""
         for role, path in files.items():
             _check_file(role, path)
@@ -86,7 +86,7 @@ class Parts:
         label = None if node_table is None else node_table.label
         split = None if node_table is None else node_table.split
         return cls(
-            edges=EdgeList(edges),
+            edges=EdgeList(edges, relations),
             nodes=node_table,
             features=_features(files.get("features"), archive),
             labels=_values(files.get("labels"), LABEL, LABEL_MEMBERS, label, archive),

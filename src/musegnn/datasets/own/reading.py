@@ -1,5 +1,6 @@
 """The files of a user's graph -> a `GraphSource`: which nodes there are, and what belongs to each."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ def read(
     split: Path | None = None,
     num_nodes: int | None = None,
     named: bool = False,
+    relations: Sequence[str] | None = None,
     keep_direction: bool = True,
     name: str | None = None,
 ) -> GraphSource:
@@ -50,12 +52,14 @@ def read(
         split: train, valid (val, validation, dev), test and none, or 0, 1, 2 and -1.
         num_nodes: as many as the nodes, features or labels, or the largest id + 1, when not given.
         named: ids are names, even if they look like numbers.
+        relations: names of all relations, in order: for numbers 0, 1, ..., or for words of which this file
+            may lack some that another one has. Sorted words, or `relation 0`, ..., when not given.
         keep_direction: keep which way each edge pointed.
         name: what the graph calls itself; the name of the file of edges when not given.
     """
     given = {"edges": edges, "nodes": nodes, "features": features, "labels": labels, "split": split}
     files = {role: path for role, path in given.items() if path is not None}
-    parts = Parts.open(files)
+    parts = Parts.open(files, relations)
     count = None if num_nodes is None else checks.num_nodes(num_nodes)
     number = number_names if parts.edges.has_names(named=named) else check_numbers
     nodes_of = number(parts, count)
