@@ -18,13 +18,15 @@ _FACTS: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
     ("test_macro_f1", "test macro F1", words.percent, 1),
     ("test_roc_auc", "test ROC-AUC", words.percent, 1),
     ("valid_accuracy", "validation accuracy", words.percent, 1),
-    ("error_bound", "error bound", words.percent, -1),
+    ("error_bound", "error bound", words.percent, 0),
     ("best_epoch", "best epoch", words.whole, 0),
     ("seconds", "time", words.duration, -1),
     ("peak_rss_mb", "memory", words.megabytes, -1),
     ("parameters", "parameters", words.whole, 0),
 )
-"""Of result.json: what it is called, how it is written, and whether more (1) or less (-1) is better."""
+"""Of result.json: what it is called, how it is written, and whether more (1) or less (-1) is better.
+
+A bound is that of a run's own energy: the smaller one is not the better model."""
 _CLASSES = 12
 
 
@@ -122,7 +124,7 @@ def _steps(runs: dict[str, RunFiles]) -> Section | None:
     curves = {name: steps.get("error_bounds", []) for name, steps in found.items()}
     if not any(curves.values()):
         return None
-    return Section("energy", "Error bound", [charts.bounds_by_step(curves, "Of one sample each.")])
+    return Section("energy", "Error bound", [charts.bounds_by_step(curves, "Of one sample each, to the minimum of its own energy.")])
 
 
 def _weakness(runs: dict[str, RunFiles]) -> Section | None:
