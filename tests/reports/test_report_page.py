@@ -191,6 +191,11 @@ def test_a_run_without_analysis_or_result(tmp_path):
     config = Config().with_settings({"epochs": 9})
     found = read(made_run(tmp_path / "begun", config=config, told=False, found=False))
     assert "not finished: 3 of 9 epochs" in found.text
+    assert f"muse train --resume {tmp_path / 'begun'}" in found.text
+    failed = [epoch(1), {"event": "failed", "message": "The loss is <inf>."}]
+    found = read(made_run(tmp_path / "failed", config=config, told=False, found=False, events=failed))
+    assert "1 of 9 epochs are done.It failed: The loss is <inf>." in found.text
+    assert "--resume" not in found.text
     found = read(made_run(tmp_path / "fresh", told=False, found=False, events=[]))
     assert found.sections == ["result", "reproduce"]
     assert found.charts == {}

@@ -14,6 +14,7 @@ import musegnn
 from machine import unchecked as unchecked
 from musegnn.errors import DivergenceError, InputError
 from musegnn.training import batches, checkpoint, forward
+from musegnn.training.folder import RunFolder
 from musegnn.training.loop import Trainer
 from musegnn.training.schedule import epoch_order
 
@@ -53,6 +54,12 @@ def test_a_loss_that_is_no_number_names_epoch_and_sample(store, tmp_path, monkey
     assert "smaller lr" in message
     assert "The last checkpoint is kept." in message
     assert kept_step(tmp_path / "run") == 6
+    events = RunFolder(tmp_path / "run", is_there=True, is_read=True).events()
+    assert events[-1] == {"event": "failed", "message": message}
+    # Who goes on all the same, with other code, has a log without it.
+    monkeypatch.undo()
+    run = musegnn.train(GRAPH, store, small_runs.model(), tmp_path / "run", epochs=3, resume=True)
+    assert [event["event"] for event in run.events] == ["start", *["epoch"] * 3, "end"]
 
 
 def test_a_feature_that_is_no_number_names_epoch_and_sample(store, tmp_path):

@@ -124,7 +124,11 @@ def _steps(runs: dict[str, RunFiles]) -> Section | None:
     curves = {name: steps.get("error_bounds", []) for name, steps in found.items()}
     if not any(curves.values()):
         return None
-    return Section("energy", "Error bound", [charts.bounds_by_step(curves, "Of one sample each, to the minimum of its own energy.")])
+    return Section(
+        "energy",
+        "Error bound",
+        [charts.bounds_by_step(curves, "Of one sample each, to the minimum of its own energy.")],
+    )
 
 
 def _weakness(runs: dict[str, RunFiles]) -> Section | None:

@@ -116,6 +116,8 @@ def commands(run: RunFiles) -> list[str]:
             line if line[0] == "#" else f"OMP_NUM_THREADS={int(run.result['threads'])} {line}"
             for line in lines
         ]
+    if run.result is None and run.failure is None:
+        lines.append(f"muse train --resume {folder}")
     others = (f"evaluate {folder}", f"predict {folder} --nodes all --out predictions.csv", f"report {folder}")
     return [*lines, *(f"muse {other}" for other in others)]
 

@@ -51,6 +51,12 @@ class RunFiles:
         """The events of the epochs."""
         return [event for event in self.events if event.get("event") == "epoch"]
 
+    @property
+    def failure(self) -> str | None:
+        """Why it ended before its time, if it did not just stop: it would do so again."""
+        last = self.events[-1] if self.events else {}
+        return str(last["message"]) if last.get("event") == "failed" else None
+
 
 def _analysis(folder: Path) -> dict[str, Any] | None:
     path = folder / "analysis.json"

@@ -34,7 +34,8 @@ def result(run: RunFiles) -> Section:
     """What was reached, and what was to be expected."""
     if run.result is None:
         text = f"This run is not finished: {len(run.epochs)} of {run.config.training.epochs} epochs are done."
-        return Section("result", "Result", [tag("p", text, class_="verdict")])
+        lines = [text] if run.failure is None else [text, f"It failed: {run.failure}"]
+        return Section("result", "Result", [tag("p", line, class_="verdict") for line in lines])
     found = run.result
     tiles: list[Html] = []
     for split, text in (("test", "test"), ("valid", "validation")):

@@ -4,7 +4,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from musegnn.baselines.contract import AnyModel, Baseline
-from musegnn.errors import DivergenceError
+from musegnn.errors import DivergenceError, StoreError
 from musegnn.means.sharded import ShardedMeans
 from musegnn.means.undo import UndoLog
 from musegnn.memory import anonymous_memory
@@ -87,11 +87,16 @@ class Trainer:
     def run(self) -> None:
         """All epochs that are left."""
         settings, position = self.config.training, self.state.position
-        while position.epoch < settings.epochs and not position.is_done:
-            with told_memory(f"Epoch {position.epoch + 1}, reading or evaluating", self.config):
-                self._epoch()
-                with told_divergence(f"Epoch {position.epoch + 1}, validation"):
-                    self._end_epoch()
+        try:
+            while position.epoch < settings.epochs and not position.is_done:
+                with told_memory(f"Epoch {position.epoch + 1}, reading or evaluating", self.config):
+                    self._epoch()
+                    with told_divergence(f"Epoch {position.epoch + 1}, validation"):
+                        self._end_epoch()
+        except DivergenceError as error:
+            with suppress(StoreError):
+                self.listen(self.folder.log("failed", message=str(error)))
+            raise
         position.is_done = True
         self.save()
         self._end_profile()
