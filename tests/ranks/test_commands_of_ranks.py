@@ -157,8 +157,7 @@ def test_what_a_command_got_wrong_is_said_once(place, tmp_path, name):
         }
         return command(*commands[name])
 
-    # Time for a slow machine: who says it, and who need not, waits no longer than that for the other.
-    first, second = together(2, work, joins=False, roll_call=5.0)
+    first, second = together(2, work, joins=False)
     assert first[0] == second[0] == 2
     assert first[2].startswith(WRONG[name])
     assert first[2].count("\n") == 1

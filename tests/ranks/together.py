@@ -95,9 +95,12 @@ def results(started, seconds=60.0, without=()):
     return found
 
 
-def together(size, work, **options):
-    """What each rank made of it; the first error that was no answer to another's."""
-    found = results(start(size, work, **options))
+def together(size, work, *, roll_call=5.0, **options):
+    """What each rank made of it; the first error that was no answer to another's.
+
+    Nobody is to be missed: a slow machine has the time that a user's has.
+    """
+    found = results(start(size, work, roll_call=roll_call, **options))
     errors = {rank: error for rank, (_, error) in enumerate(found) if error is not None}
     if errors:
         rank = min(errors, key=lambda rank: (type(errors[rank]).__name__ == "RankError", rank))
