@@ -21,7 +21,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from triton.runtime.jit import JITFunction
 
-from musegnn.ops import Clip
+from musegnn.ops import Clip, Rho
 from musegnn.ops.descend import triton as descend
 from musegnn.ops.move_means import triton as move_means
 from musegnn.ops.reweigh import triton as reweigh
@@ -69,10 +69,10 @@ for dim, dtype in itertools.product(dims, (torch.float32, torch.float64, torch.b
     settle.spread(csr, weight, rows(), rows())
     descend.propagate(csr, rows(), rows())
     descend.cut(rows(), mask)
-    for rho in ("geman", "charbonnier", "truncated") if dim == 8 or not IS_PROOF else ("geman",):
-        reweigh.reweigh(csr, rows(), rho, 0.5, rows())
+    for rho in (Rho(-2.0, scale=0.5), Rho(2.0, 1.0, 0.5)) if dim == 8 or not IS_PROOF else (Rho(-2.0),):
+        reweigh.reweigh(csr, rows(), rho, rows())
         for frozen in (False, True):
-            reweigh.reweigh_back(csr, rows(), rows(), rho, 0.5, rows(), frozen=frozen)
+            reweigh.reweigh_back(csr, rows(), rows(), rho, rows(), frozen=frozen)
     count, ids = torch.zeros(n, dtype=torch.int32), torch.arange(3)
     move_means.move_means(rows(), count, ids, rows()[:3], 0.9)
 print(json.dumps(made))

@@ -154,7 +154,12 @@ def test_many_classes_and_relations_stay_few_numbers():
         (
             {"kind": "robust", "lambda_": 3.0, "prox": "none"},
             "+ 3 \u03a3 over edges of c \u03c1(|s\u1d62 Y\u1d62 \u2212 s\u2c7c Y\u2c7c|\u00b2 / c)",
-            "fidelity, robust; \u03c1: geman, c = 1, s = (d + 1)^\u2212\u00bd, 8 steps",
+            "fidelity, robust; \u03c1(t) = (2 / p) ((1 + t)^(p/2) \u2212 1), p = -2, c = 1, s = ",
+        ),
+        (
+            {"kind": "robust", "robust_power": 0.0, "robust_cutoff": 3.0, "robust_scale": 0.5},
+            "\u03a3 over edges of c \u03c1(",
+            "\u03c1(t) = log(1 + t), constant from t = 3 on, c = 0.5",
         ),
     ],
 )

@@ -68,7 +68,7 @@ def test_matrices_are_learned_and_a_run_is_loaded_again(kind, graph, store, tmp_
 
 
 def test_a_robust_energy_in_a_run_is_described_and_its_shares_add_up(graph, store, tmp_path):
-    energy = musegnn.Robust(3.0, 0.2, prox="relu", rho="charbonnier", scale=0.01)
+    energy = musegnn.Robust(3.0, 0.2, prox="relu", power=1.0, cutoff=50.0, scale=0.01)
     musegnn.train(graph, store, small_runs.model(energy=energy), tmp_path / "run", epochs=2)
     loaded = musegnn.load_run(tmp_path / "run", graph=graph)
     assert str(loaded.model.energy) == str(energy)

@@ -97,7 +97,9 @@ def test_without_relations_every_edge_is_there_in_both_directions():
 def test_the_papers_energy_and_the_robust_one_edge_by_edge(laplacian, rho):
     g = graph(2, hub=True)
     Y, Z, mu = rows(g.num_nodes)
-    energy = Energy(1.7, 0.4, laplacian) if rho is None else Robust(1.7, 0.4, laplacian, rho=rho, scale=0.5)
+    energy = (
+        Energy(1.7, 0.4, laplacian) if rho is None else Robust(1.7, 0.4, laplacian, **RHOS[rho][0], scale=0.5)
+    )
     problem, s = energy.problem(Z, g, mu=mu), scales(g, laplacian)
     (bond,) = problem.bonds(Y)
     pairs = [(i, j) for i in range(g.num_nodes) for j in g.indices[g.indptr[i] : g.indptr[i + 1]] if i < j]
@@ -109,7 +111,7 @@ def test_the_papers_energy_and_the_robust_one_edge_by_edge(laplacian, rho):
         assert bond.trust is None
         weights = torch.ones_like(t)
     else:
-        torch.testing.assert_close(bond.by_edge, 1.7 * 0.5 * RHOS[rho](t / 0.5))
+        torch.testing.assert_close(bond.by_edge, 1.7 * 0.5 * RHOS[rho][1](t / 0.5))
         everything = energy.trust(Y, g)
         first = torch.from_numpy(np.repeat(np.arange(g.num_nodes), np.diff(g.indptr)) < g.indices)
         torch.testing.assert_close(bond.trust, everything[first])

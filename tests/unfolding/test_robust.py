@@ -11,11 +11,15 @@ from musegnn import Energy, Graph, Robust, unfold
 from musegnn.errors import InputError
 
 RHOS = {
-    "geman": lambda t: t / (1 + t),
-    "charbonnier": lambda t: 2 * ((1 + t).sqrt() - 1),
-    "truncated": lambda t: t.clamp(max=1),
+    "geman": ({}, lambda t: t / (1 + t)),
+    "cauchy": ({"power": 0.0}, torch.log1p),
+    "charbonnier": ({"power": 1.0}, lambda t: 2 * ((1 + t).sqrt() - 1)),
+    "truncated": ({"power": 2.0, "cutoff": 1.0}, lambda t: t.clamp(max=1)),
+    "truncated p-norm": ({"power": 0.5, "cutoff": 3.0}, lambda t: 4 * ((1 + t.clamp(max=3)) ** 0.25 - 1)),
 }
+"""What is asked for, and rho."""
 rhos = pytest.mark.parametrize("rho", RHOS)
+smooth_rhos = pytest.mark.parametrize("rho", ["geman", "cauchy", "charbonnier"])
 laplacians = pytest.mark.parametrize("laplacian", ["normalized", "combinatorial"])
 
 
@@ -31,7 +35,7 @@ def rows(num_nodes, seed=1, dim=3):
     return torch.randn(num_nodes, dim, generator=made, dtype=torch.float64)
 
 
-def slow_value(energy, g, Y, Z, mu):
+def slow_value(energy, rho, g, Y, Z, mu):
     total = (Y - Z).square().sum() + energy.gamma * (Y - mu).square().sum()
     degree = torch.from_numpy(np.diff(g.indptr)).double()
     s = (degree + 1).rsqrt() if energy.laplacian == "normalized" else torch.ones_like(degree)
@@ -39,7 +43,7 @@ def slow_value(energy, g, Y, Z, mu):
         for j in g.indices[g.indptr[i] : g.indptr[i + 1]]:
             if i < j:
                 t = (s[i] * Y[i] - s[j] * Y[j]).square().sum()
-                total = total + energy.lambda_ * energy.scale * RHOS[energy.rho](t / energy.scale)
+                total = total + energy.lambda_ * 0.5 * rho(t / 0.5)
     return total
 
 
@@ -47,11 +51,12 @@ def slow_value(energy, g, Y, Z, mu):
 @laplacians
 def test_value_and_gradient_are_those_of_the_formula(rho, laplacian):
     g = graph()
-    energy = Robust(1.7, 0.4, laplacian, "none", rho=rho, scale=0.5)
+    settings, value = RHOS[rho]
+    energy = Robust(1.7, 0.4, laplacian, "none", **settings, scale=0.5)
     Y, Z, mu = (rows(14, seed) for seed in (1, 2, 3))
     Y.requires_grad_()
     problem = energy.problem(Z, g, mu=mu)
-    expected = slow_value(energy, g, Y, Z, mu)
+    expected = slow_value(energy, value, g, Y, Z, mu)
     torch.testing.assert_close(problem.value(Y, Z), expected)
     (gradient,) = torch.autograd.grad(expected, Y)
     torch.testing.assert_close(problem.half_gradient(Y, Z), gradient / 2)
@@ -61,16 +66,16 @@ def test_value_and_gradient_are_those_of_the_formula(rho, laplacian):
 @given(seed=st.integers(0, 500), scale=st.floats(0.01, 10), lambda_=st.floats(0.1, 30))
 def test_every_step_descends(rho, seed, scale, lambda_):
     g, Z = graph(seed), rows(14, seed)
-    energy = Robust(lambda_, 0.3, prox="relu", rho=rho, scale=scale)
+    energy = Robust(lambda_, 0.3, prox="relu", **RHOS[rho][0], scale=scale)
     trace = unfold(Z, g, energy, 8, mu=rows(14, seed + 1), trace=True)
     energies = trace.energies[1:]
     assert (energies[1:] <= energies[:-1] * (1 + 1e-12)).all()
 
 
-@pytest.mark.parametrize("rho", ["geman", "charbonnier"])
+@smooth_rhos
 def test_where_the_steps_end_nothing_pulls(rho):
     g, Z = graph(), rows(14)
-    energy = Robust(3.0, 0.0, prox="none", rho=rho, scale=0.3)
+    energy = Robust(3.0, 0.0, prox="none", **RHOS[rho][0], scale=0.3)
     Y = unfold(Z, g, energy, 3000)
     assert float(energy.half_gradient(Y, Z, g).abs().max()) < 1e-9
 
@@ -83,11 +88,11 @@ def test_with_a_large_scale_it_is_the_smoothness(laplacian):
     torch.testing.assert_close(mild.value(Z.abs(), Z, g), plain.value(Z.abs(), Z, g))
 
 
-@pytest.mark.parametrize("rho", ["geman", "charbonnier"])
+@smooth_rhos
 def test_gradients_are_those_of_a_tape_over_all_steps(rho):
     g = graph()
     Z, mu, weights = (rows(14, seed).requires_grad_(seed < 3) for seed in (1, 2, 3))
-    energy = Robust(2.0, 0.5, rho=rho, scale=0.4)
+    energy = Robust(2.0, 0.5, **RHOS[rho][0], scale=0.4)
     found = torch.autograd.grad((weights * unfold(Z, g, energy, 5, mu=mu)).sum(), [Z, mu])
     s = (torch.from_numpy(np.diff(g.indptr)).double() + 1).rsqrt()[:, None]
     A = torch.zeros(14, 14, dtype=torch.float64)
@@ -96,8 +101,8 @@ def test_gradients_are_those_of_a_tape_over_all_steps(rho):
     U = Z
     for _ in range(5):
         X = s * U
-        t = (X[:, None] - X[None]).square().sum(dim=2) / energy.scale
-        W = A * ((1 + t) ** -2 if rho == "geman" else (1 + t).rsqrt())
+        t = (X[:, None] - X[None]).square().sum(dim=2) / 0.4
+        W = A * {"geman": (1 + t) ** -2, "cauchy": 1 / (1 + t), "charbonnier": (1 + t).rsqrt()}[rho]
         half = 1.5 * U - Z - 0.5 * mu + 2.0 * s * (W.sum(1, keepdim=True) * X - W @ X)
         U = (U - a * half).clamp(min=0)
     expected = torch.autograd.grad((weights * U).sum(), [Z, mu])
@@ -108,7 +113,7 @@ def test_gradients_are_those_of_a_tape_over_all_steps(rho):
 @rhos
 def test_the_bound_is_that_of_the_quadratic_at_the_last_start(rho):
     g, Z = graph(), rows(14)
-    energy = Robust(3.0, 0.0, prox="none", rho=rho, scale=0.3)
+    energy = Robust(3.0, 0.0, prox="none", **RHOS[rho][0], scale=0.3)
     start = unfold(Z, g, energy, 4)
     trace = unfold(Z, g, energy, 1, init=start, trace=True)
     problem = energy.problem(Z, g)
@@ -125,7 +130,7 @@ def test_planted_edges_are_trusted_less():
     planted = np.stack([2 * rng.integers(0, 100, 60), 2 * rng.integers(0, 100, 60) + 1])
     g = Graph.from_edges(np.concatenate([within[:, within[0] != within[1]], planted], axis=1), num_nodes=200)
     Z = torch.from_numpy(np.eye(2)[block] * 3 + 0.3 * rng.standard_normal((200, 2)))
-    energy = Robust(2.0, 0.0, rho="geman", scale=0.05)
+    energy = Robust(2.0, 0.0, scale=0.05)
     w = energy.trust(unfold(Z, g, energy, 10), g).numpy()
     rows_ = np.repeat(np.arange(200), np.diff(g.indptr))
     is_across = block[rows_] != block[g.indices]
@@ -133,9 +138,15 @@ def test_planted_edges_are_trusted_less():
 
 
 def test_what_cannot_be_is_refused_in_one_line(unchecked):
-    with pytest.raises(
-        InputError, match="rho must be one of geman, charbonnier, truncated, and scale above 0"
+    for what in (
+        {"power": 2.5},
+        {"power": -np.inf},
+        {"power": np.nan},
+        {"cutoff": 0.0},
+        {"scale": 0.0},
+        {"scale": np.inf},
     ):
-        Robust(rho="huber")
-    with pytest.raises(InputError, match="scale above 0"):
-        Robust(scale=0.0)
+        with pytest.raises(
+            InputError, match="power must be at most 2, so that rho is concave, cutoff and scale above 0"
+        ):
+            Robust(**what)

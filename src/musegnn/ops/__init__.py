@@ -30,6 +30,7 @@ from musegnn.ops.calls import Ids, Indices, Indptr, plain, version
 from musegnn.ops.descend.plan import Clip as Clip
 from musegnn.ops.descend.plan import Step as Step
 from musegnn.ops.descend.plan import num_bytes as num_bytes
+from musegnn.ops.reweigh.rho import Rho as Rho
 from musegnn.ops.steps import cut as cut
 from musegnn.ops.steps import descend as descend
 from musegnn.ops.steps import propagate as propagate

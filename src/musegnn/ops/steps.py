@@ -5,6 +5,7 @@ from jaxtyping import Float, Int64
 
 from musegnn.ops.calls import Indices, Indptr, Levels, Mask, Rows, plain, version
 from musegnn.ops.descend.plan import Clip, Step
+from musegnn.ops.reweigh.rho import Rho
 
 
 def propagate(
@@ -101,19 +102,15 @@ def reweigh(
     indptr: Indptr,
     indices: Indices,
     X: Rows,
-    rho: str,
-    scale: float,
+    rho: Rho,
     out: Rows,
     *,
     threads: int = 1,
     compiled: bool = True,
 ) -> None:
-    """out_i = sum over the neighbors j of rho'(|D|^2 / scale) D,   D = X_i - X_j.
-
-    rho is "geman", t / (1 + t); "charbonnier", 2 (sqrt(1 + t) - 1); or "truncated", min(t, 1).
-    """
+    """out_i = sum over the neighbors j of rho'(|D|^2 / scale) D,   D = X_i - X_j."""
     graph = plain(indptr), plain(indices)
-    version("reweigh", compiled).reweigh(*graph, plain(X), rho, scale, out, threads=threads)
+    version("reweigh", compiled).reweigh(*graph, plain(X), rho, out, threads=threads)
 
 
 def reweigh_back(
@@ -121,8 +118,7 @@ def reweigh_back(
     indices: Indices,
     X: Rows,
     G: Rows,
-    rho: str,
-    scale: float,
+    rho: Rho,
     out: Rows,
     *,
     frozen: bool = False,
@@ -136,7 +132,7 @@ def reweigh_back(
     Frozen, the weights rho' are constants: without the second term.
     """
     graph, settings = (plain(indptr), plain(indices)), {"frozen": frozen, "threads": threads}
-    version("reweigh", compiled).reweigh_back(*graph, plain(X), plain(G), rho, scale, out, **settings)
+    version("reweigh", compiled).reweigh_back(*graph, plain(X), plain(G), rho, out, **settings)
 
 
 def spread(

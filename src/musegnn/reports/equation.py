@@ -2,6 +2,7 @@
 
 from musegnn.reports.markup import Html, join, tag
 from musegnn.reports.reading import RunFiles
+from musegnn.training.config import EnergyConfig
 
 
 def equation(run: RunFiles) -> Html:
@@ -48,5 +49,13 @@ def _between(run: RunFiles) -> tuple[str, str] | None:
         return term, f"{scale}; {learned}"
     if part.kind == "robust":
         term = "\u03a3 over edges of c \u03c1(|s\u1d62 Y\u1d62 \u2212 s\u2c7c Y\u2c7c|\u00b2 / c)"
-        return f"{part.lambda_:g} {term}", f"\u03c1: {part.robust_rho}, c = {part.robust_scale:g}, {scale}"
+        return f"{part.lambda_:g} {term}", f"{_rho(part)}, c = {part.robust_scale:g}, {scale}"
     return None
+
+
+def _rho(part: EnergyConfig) -> str:
+    """How a disagreement counts (`musegnn.Robust`)."""
+    p = part.robust_power
+    rho = f"(2 / p) ((1 + t)^(p/2) \u2212 1), p = {p:g}" if p else "log(1 + t)"
+    cut = "" if part.robust_cutoff == "none" else f", constant from t = {part.robust_cutoff:g} on"
+    return f"\u03c1(t) = {rho}{cut}"

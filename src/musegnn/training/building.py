@@ -1,6 +1,7 @@
 """A model and its features from their settings, and the settings of a model."""
 
 from dataclasses import asdict, fields, replace
+from math import inf
 from typing import Any
 
 import torch
@@ -94,7 +95,8 @@ def build_energy(config: EnergyConfig, dim: int, num_relations: int) -> Abstract
             raise InputError(
                 f"kind='robust' takes plain steps; got acceleration='{config.acceleration}'. Take 'none'."
             )
-        form: dict[str, Any] = {"rho": config.robust_rho, "scale": config.robust_scale}
+        cutoff = inf if config.robust_cutoff == "none" else config.robust_cutoff
+        form = {"power": config.robust_power, "cutoff": cutoff, "scale": config.robust_scale}
         return Robust(lambda_, gamma, config.laplacian, prox, **form)
     rank = None if config.rank == "full" else config.rank
     given = dim, num_relations, lambda_, gamma, prox
@@ -121,7 +123,9 @@ def _describe_energy(energy: AbstractEnergy) -> EnergyConfig | None:
     if type(energy) is Energy and not energy.learned():
         settings |= {"lambda_": float(energy.lambda_), "precondition": energy.precondition}
     elif type(energy) is Robust:
-        settings |= {"kind": "robust", "robust_rho": energy.rho, "robust_scale": energy.scale}
+        power, cutoff, scale = energy.rho
+        settings |= {"kind": "robust", "robust_power": power, "robust_scale": scale}
+        settings["robust_cutoff"] = "none" if cutoff == inf else cutoff
         settings["lambda_"] = energy.lambda_
     elif isinstance(energy, TypedEnergy):
         rank = "full" if energy.rank is None else energy.rank

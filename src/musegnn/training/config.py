@@ -72,7 +72,12 @@ class EnergyConfig:
     stages: int = setting(
         1, "sets of H_r of a typed energy, one behind the other, each for its share of the steps", low=1
     )
-    robust_rho: Literal["geman", "charbonnier", "truncated"] = setting("geman", "of the robust energy")
+    robust_power: float = setting(
+        -2.0, "of the robust energy: 2 counts disagreement as the paper's, 1, 0, -2 ever less", high=2
+    )
+    robust_cutoff: float | Literal["none"] = setting(
+        "none", "where its disagreement counts no further, in units of its scale", low=ABOVE_ZERO
+    )
     robust_scale: float = setting(1.0, "its squared distance from which on less counts", low=ABOVE_ZERO)
     average: Literal["row", "symmetric"] = setting("row", "over neighbors, of the predictive energy")
 

@@ -36,7 +36,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "laplacian": ("smoothness", "relational", "robust"),
     "precondition": ("smoothness",),
     **dict.fromkeys(("rank", "limit", "lambda_per", "stages"), ("relational", "predictive")),
-    **dict.fromkeys(("robust_rho", "robust_scale"), ("robust",)),
+    **dict.fromkeys(("robust_power", "robust_cutoff", "robust_scale"), ("robust",)),
     "average": ("predictive",),
 }
 """Of the settings of an energy that only some kinds of it have: which ones."""

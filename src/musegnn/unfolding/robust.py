@@ -1,13 +1,14 @@
 """An energy that does not trust every edge (after TWIRLS): large disagreements count for less."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple
+from math import inf
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from musegnn import ops
 from musegnn.errors import InputError
 from musegnn.sampling.record import Laplacian, Sample
 from musegnn.unfolding.bonds import Bond, edges_of
@@ -25,21 +26,16 @@ from musegnn.unfolding.resident import degree_of
 from musegnn.unfolding.subgraph import as_sample
 from musegnn.unfolding.weighed_edges import Entries, apart, differences, distances, has_kernel, weighed_sum
 
-Rho = Literal["geman", "charbonnier", "truncated"]
+
+def _value(rho: ops.Rho, t: Entries) -> Entries:
+    """rho(t)."""
+    logarithm, half = t.clamp(max=rho.cutoff).log1p(), rho.power / 2
+    return (half * logarithm).expm1() / half if half else logarithm
 
 
-class _Concave(NamedTuple):
-    """rho with rho(0) = 0 and rho'(0) = 1, of t / scale."""
-
-    value: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor], Tensor]
-
-
-_RHO: dict[str, _Concave] = {
-    "geman": _Concave(lambda t: t / (1 + t), lambda t: (1 + t) ** -2),
-    "charbonnier": _Concave(lambda t: 2 * ((1 + t).sqrt() - 1), lambda t: (1 + t).rsqrt()),
-    "truncated": _Concave(lambda t: t.clamp(max=1), lambda t: (t < 1).to(t)),
-}
+def _slope(rho: ops.Rho, t: Entries) -> Entries:
+    """rho'(t)."""
+    return (1 + t) ** (rho.power / 2 - 1) * (t < rho.cutoff)
 
 
 class Robust(AbstractEnergy):
@@ -47,7 +43,10 @@ class Robust(AbstractEnergy):
 
         E(Y) = |Y - Z|^2 + lambda sum_edges c rho(t_ij / c) + gamma |Y - mu|^2 + sum_i zeta(Y_i)
         t_ij = |s_i Y_i - s_j Y_j|^2,   s = (d + 1)^-1/2 or 1;   c = scale
-        rho: geman t / (1 + t), charbonnier 2 (sqrt(1 + t) - 1), truncated min(t, 1)
+        rho(t) = (2 / p) ((1 + t)^(p/2) - 1),   p = power; log(1 + t) of 0; constant from t = cutoff on
+
+    p = -2 is Geman-McClure, t / (1 + t); 0 Cauchy; 1 Charbonnier. A cutoff and a p in (0, 1] is the truncated
+    p-norm of TWIRLS, rounded off near 0; a cutoff of 1 and p = 2 counts min(t, 1).
 
     rho is concave: with the weights w_ij = rho'(t_ij / c) of the current Y it lies below
     sum_edges w_ij |s_i Y_i - s_j Y_j|^2 plus a constant, and touches it there. A step descends on that, and
@@ -58,7 +57,9 @@ class Robust(AbstractEnergy):
 
     Args:
         lambda_, gamma, laplacian, prox: As of `Energy`.
-        rho: How disagreement counts.
+        power: p, at most 2; the smaller it is, the less a large disagreement counts. With 2, and no cutoff,
+            it is `Energy`.
+        cutoff: Where disagreement counts no further, in units of the scale.
         scale: c, the squared distance from which on it counts for less.
     """
 
@@ -69,17 +70,19 @@ class Robust(AbstractEnergy):
         laplacian: Laplacian = "normalized",
         prox: str | Penalty = "relu",
         *,
-        rho: Rho = "geman",
+        power: float = -2.0,
+        cutoff: float = inf,
         scale: float = 1.0,
     ) -> None:
         super().__init__()
-        if rho not in _RHO or not scale > 0:
+        if not -inf < power <= 2 or not cutoff > 0 or not 0 < scale < inf:
             raise InputError(
-                f"rho must be one of {', '.join(_RHO)}, and scale above 0; got {rho!r}, {scale}."
+                "power must be at most 2, so that rho is concave, cutoff and scale above 0, scale finite; "
+                f"got {power}, {cutoff} and {scale}."
             )
         self.smooth = Energy(lambda_, gamma, laplacian, prox)
         self.lambda_, self.gamma, self.laplacian = float(lambda_), float(gamma), laplacian
-        self.penalty, self.rho, self.scale = self.smooth.penalty, rho, float(scale)
+        self.penalty, self.rho = self.smooth.penalty, ops.Rho(float(power), float(cutoff), float(scale))
         self._is_frozen = False
 
     def on(
@@ -106,7 +109,7 @@ class Robust(AbstractEnergy):
 
     def extra_repr(self) -> str:
         """The settings."""
-        return f"rho={self.rho!r}, scale={self.scale:g}"
+        return f"power={self.rho.power:g}, cutoff={self.rho.cutoff:g}, scale={self.rho.scale:g}"
 
 
 class RobustProblem(AbstractProblem):
@@ -123,15 +126,16 @@ class RobustProblem(AbstractProblem):
 
     def weights(self, Y: Rows) -> Entries:
         """w_ij = rho'(t_ij / c)."""
-        w = _RHO[self.energy.rho].slope(distances(self.smooth.sample, self._scale * Y) / self.energy.scale)
+        rho = self.energy.rho
+        w = _slope(rho, distances(self.smooth.sample, self._scale * Y) / rho.scale)
         return w.detach() if self.energy._is_frozen else w
 
     def terms(self, Y: Rows, Z: Rows) -> dict[str, Scalar]:
         """fidelity, robust, consensus, penalty."""
-        c, found = self.energy.scale, self.smooth.terms(Y, Z)
-        t = distances(self.smooth.sample, self._scale * Y) / c
+        rho, found = self.energy.rho, self.smooth.terms(Y, Z)
+        t = distances(self.smooth.sample, self._scale * Y) / rho.scale
         # Each edge has two entries.
-        robust = self.energy.lambda_ * c * _RHO[self.energy.rho].value(t).sum() / 2
+        robust = self.energy.lambda_ * rho.scale * _value(rho, t).sum() / 2
         return {"fidelity": found["fidelity"], "robust": robust} | {
             name: found[name] for name in ("consensus", "penalty")
         }
@@ -142,10 +146,10 @@ class RobustProblem(AbstractProblem):
 
     def bonds(self, Y: Rows, relation_names: Sequence[str] | None = None) -> Iterator[Bond]:
         """lambda c rho(t_ij / c), and the weights w_ij."""
-        said, edges, c = self._scale * Y, edges_of(self.smooth.sample, Y.device), self.energy.scale
-        t, rho = apart(said, said, edges) / c, _RHO[self.energy.rho]
-        cost = self.energy.lambda_ * c * rho.value(t)
-        yield Bond("robust", edges, said, said, cost, trust=rho.slope(t))
+        said, edges, rho = self._scale * Y, edges_of(self.smooth.sample, Y.device), self.energy.rho
+        t = apart(said, said, edges) / rho.scale
+        cost = self.energy.lambda_ * rho.scale * _value(rho, t)
+        yield Bond("robust", edges, said, said, cost, trust=_slope(rho, t))
 
     def heard(self, Y: Rows) -> Rows:
         """sum_j w_ij s_j Y_j."""
@@ -156,7 +160,7 @@ class RobustProblem(AbstractProblem):
         if not has_kernel(Y):
             return self.frozen(self.weights(Y), Y)
         energy, sample = self.energy, self.smooth.sample
-        sums = differences(sample, self._scale * Y, energy.rho, energy.scale, frozen=energy._is_frozen)
+        sums = differences(sample, self._scale * Y, energy.rho, frozen=energy._is_frozen)
         return torch.addcmul((1 + self.smooth.gamma) * Y, energy.lambda_ * self._scale, sums)
 
     def frozen(self, w: Entries, Y: Rows) -> Rows:

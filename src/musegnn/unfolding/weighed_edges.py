@@ -60,26 +60,26 @@ def has_kernel(X: Rows) -> bool:
     return X.device.type == "cpu" and X.dtype in (torch.float32, torch.float64)
 
 
-def differences(sample: Sample, X: Rows, rho: str, scale: float, *, frozen: bool) -> Rows:
+def differences(sample: Sample, X: Rows, rho: ops.Rho, *, frozen: bool) -> Rows:
     """sum_j w_ij (X_i - X_j), w_ij = rho'(|X_i - X_j|^2 / scale), by a kernel; frozen: w are constants."""
     assert has_kernel(X)
-    found: Rows = _Differences.apply(X, sample, rho, scale, frozen)
+    found: Rows = _Differences.apply(X, sample, rho, frozen)
     return found
 
 
 class _Differences(Function):
     @staticmethod
-    def forward(ctx: Any, X: Tensor, sample: Sample, rho: str, scale: float, frozen: bool) -> Tensor:
-        ctx.given = sample, rho, scale, frozen
+    def forward(ctx: Any, X: Tensor, sample: Sample, rho: ops.Rho, frozen: bool) -> Tensor:
+        ctx.given = sample, rho, frozen
         ctx.save_for_backward(X)
         X = X.detach().contiguous()
         out = torch.empty_like(X)
         if X.device.type == "cuda":
             from musegnn.ops.reweigh import triton
 
-            triton.reweigh(resident(sample, X.device).csr, X, rho, scale, out)
+            triton.reweigh(resident(sample, X.device).csr, X, rho, out)
             return out
-        given = X.numpy(), rho, scale, out.numpy()
+        given = X.numpy(), rho, out.numpy()
         ops.reweigh(sample.indptr, sample.indices, *given, threads=torch.get_num_threads())
         return out
 
@@ -87,18 +87,18 @@ class _Differences(Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Its derivative is symmetric."""
-        sample, rho, scale, frozen = ctx.given
+        sample, rho, frozen = ctx.given
         X, G = (part.detach().contiguous() for part in (*ctx.saved_tensors, *grads))
         out = torch.empty_like(X)
         if X.device.type == "cuda":
             from musegnn.ops.reweigh import triton
 
-            triton.reweigh_back(resident(sample, X.device).csr, X, G, rho, scale, out, frozen=frozen)
-            return out, None, None, None, None
-        given = X.numpy(), G.numpy(), rho, scale, out.numpy()
+            triton.reweigh_back(resident(sample, X.device).csr, X, G, rho, out, frozen=frozen)
+            return out, None, None, None
+        given = X.numpy(), G.numpy(), rho, out.numpy()
         settings = {"frozen": frozen, "threads": torch.get_num_threads()}
         ops.reweigh_back(sample.indptr, sample.indices, *given, **settings)
-        return out, None, None, None, None
+        return out, None, None, None
 
 
 class _Distances(Function):

@@ -12,8 +12,8 @@ from musegnn.ops.descend.numba import _prefetch_rows, _unsigned
 from musegnn.ops.descend.plan import tasks
 from musegnn.ops.kernel import kernel
 from musegnn.ops.parallel import run
+from musegnn.ops.reweigh.rho import Rho
 
-_KINDS = {"geman": 0, "charbonnier": 1, "truncated": 2}
 _ZERO, _ONE, _AHEAD = np.uint64(0), np.uint64(1), np.uint64(8)
 
 
@@ -21,14 +21,13 @@ def reweigh(
     indptr: Int64[np.ndarray, " nodes_plus_1"],
     indices: Integer[np.ndarray, " entries"],
     X: Float[np.ndarray, "nodes dim"],
-    rho: str,
-    scale: float,
+    rho: Rho,
     out: Float[np.ndarray, "nodes dim"],
     *,
     threads: int = 1,
 ) -> None:
     """See `musegnn.ops.reweigh`."""
-    given = indptr, _unsigned(indices), X, _KINDS[rho], X.dtype.type(scale), out
+    given = indptr, _unsigned(indices), X, _law(rho, X.dtype), out
     run(_reweigh, [(*piece[:2], *given) for piece in tasks(indptr, 1, threads)], threads)
 
 
@@ -37,40 +36,28 @@ def reweigh_back(
     indices: Integer[np.ndarray, " entries"],
     X: Float[np.ndarray, "nodes dim"],
     G: Float[np.ndarray, "nodes dim"],
-    rho: str,
-    scale: float,
+    rho: Rho,
     out: Float[np.ndarray, "nodes dim"],
     *,
     frozen: bool = False,
     threads: int = 1,
 ) -> None:
     """See `musegnn.ops.reweigh_back`."""
-    given = indptr, _unsigned(indices), X, G, _KINDS[rho], X.dtype.type(scale), frozen, out
+    given = indptr, _unsigned(indices), X, G, _law(rho, X.dtype), frozen, out
     run(_reweigh_back, [(*piece[:2], *given) for piece in tasks(indptr, 1, threads)], threads)
 
 
+def _law(rho: Rho, dtype: np.dtype) -> Rho:
+    """With p/2 - 1 in the place of p, as numbers of the rows."""
+    return Rho(dtype.type(rho.power / 2 - 1), dtype.type(rho.cutoff), dtype.type(rho.scale))
+
+
 @kernel
 @no_type_check
-def _slope(kind, t):
+def _slope(law, t):
     """rho'(t)."""
-    one = type(t)(1)
-    if kind == 0:
-        return one / ((one + t) * (one + t))
-    if kind == 1:
-        return one / np.sqrt(one + t)
-    return type(t)(t < one)
-
-
-@kernel
-@no_type_check
-def _curve(kind, t):
-    """rho''(t)."""
-    one = type(t)(1)
-    if kind == 0:
-        return type(t)(-2) / ((one + t) * (one + t) * (one + t))
-    if kind == 1:
-        return type(t)(-0.5) / ((one + t) * np.sqrt(one + t))
-    return type(t)(0)
+    exponent, cutoff, _ = law
+    return (type(t)(1) + t) ** exponent * type(t)(t < cutoff)
 
 
 @kernel
@@ -100,7 +87,7 @@ def _inner(a, b, sums):
 
 @kernel
 @no_type_check
-def _reweigh(begin, end, indptr, indices, X, kind, scale, out):
+def _reweigh(begin, end, indptr, indices, X, law, out):
     flat, dim, final = X.reshape(-1), np.uint64(X.shape[1]), np.uint64(len(indices))
     D, sums = np.empty(X.shape[1], dtype=X.dtype), np.empty(X.shape[1], dtype=X.dtype)
     for i in range(begin, end):
@@ -112,14 +99,14 @@ def _reweigh(begin, end, indptr, indices, X, kind, scale, out):
             other = X[indices[e]]
             for f in range(len(D)):
                 D[f] = x[f] - other[f]
-            w = _slope(kind, _inner(D, D, sums) / scale)
+            w = _slope(law, _inner(D, D, sums) / law[2])
             for f in range(len(D)):
                 y[f] += w * D[f]
 
 
 @kernel
 @no_type_check
-def _reweigh_back(begin, end, indptr, indices, X, G, kind, scale, frozen, out):
+def _reweigh_back(begin, end, indptr, indices, X, G, law, frozen, out):
     D, V = np.empty(X.shape[1], dtype=X.dtype), np.empty(X.shape[1], dtype=X.dtype)
     sums = np.empty(X.shape[1], dtype=X.dtype)
     for i in range(begin, end):
@@ -130,12 +117,13 @@ def _reweigh_back(begin, end, indptr, indices, X, G, kind, scale, frozen, out):
             for f in range(len(D)):
                 D[f] = x[f] - other[f]
                 V[f] = g[f] - back[f]
-            t = _inner(D, D, sums) / scale
-            w = _slope(kind, t)
+            t = _inner(D, D, sums) / law[2]
+            w = _slope(law, t)
             if frozen:
                 for f in range(len(D)):
                     y[f] += w * V[f]
             else:
-                bend = (_curve(kind, t) + _curve(kind, t)) * _inner(D, V, sums) / scale
+                # rho'' = (p/2 - 1) rho' / (1 + t)
+                bend = w * (law[0] + law[0]) / (type(t)(1) + t) * _inner(D, V, sums) / law[2]
                 for f in range(len(D)):
                     y[f] += w * V[f] + bend * D[f]

@@ -15,23 +15,22 @@ import triton.language as tl
 
 from musegnn.ops.descend import triton as descend
 from musegnn.ops.descend.triton import Csr, Rows
+from musegnn.ops.reweigh.rho import Rho
 
 Work = Literal["sum", "back", "frozen"]
 
 
-def reweigh(csr: Csr, X: Rows, rho: str, scale: float, out: Rows) -> None:
+def reweigh(csr: Csr, X: Rows, rho: Rho, out: Rows) -> None:
     """See `musegnn.ops.reweigh`."""
-    _run("sum", csr, X, X, rho, scale, out)
+    _run("sum", csr, X, X, rho, out)
 
 
-def reweigh_back(
-    csr: Csr, X: Rows, G: Rows, rho: str, scale: float, out: Rows, *, frozen: bool = False
-) -> None:
+def reweigh_back(csr: Csr, X: Rows, G: Rows, rho: Rho, out: Rows, *, frozen: bool = False) -> None:
     """See `musegnn.ops.reweigh_back`."""
-    _run("frozen" if frozen else "back", csr, X, G, rho, scale, out)
+    _run("frozen" if frozen else "back", csr, X, G, rho, out)
 
 
-def _run(work: Work, csr: Csr, X: Rows, G: Rows, rho: str, scale: float, out: Rows) -> None:
+def _run(work: Work, csr: Csr, X: Rows, G: Rows, rho: Rho, out: Rows) -> None:
     n, dim = X.shape
     if not n or not dim:
         return
@@ -43,7 +42,8 @@ def _run(work: Work, csr: Csr, X: Rows, G: Rows, rho: str, scale: float, out: Ro
     given = csr.indptr, csr.indices, csr.pieces, num_pieces, sums, X, G, out, dim
     _rows[(num_pieces + n,)](
         *given, X.stride(0), G.stride(0), out.stride(0),
-        WORK=work, RHO=rho, SCALE=scale, PIECE=descend.PIECE, AT_ONCE=at_once, **options,
+        WORK=work, EXPONENT=rho.power / 2 - 1, CUTOFF=rho.cutoff, SCALE=rho.scale,
+        PIECE=descend.PIECE, AT_ONCE=at_once, **options,
     )  # fmt: skip
     if num_hubs:
         _hubs[(num_hubs,)](csr.hubs, num_hubs, sums, out, dim, out.stride(0), **options)
@@ -59,38 +59,23 @@ def _shape(dim: int, size: int) -> tuple[int, int, int]:
 
 @triton.jit
 @no_type_check
-def _slope(t, RHO):
+def _slope(t, exponent, cutoff):
     """rho'(t)."""
-    if RHO == "geman":
-        w = 1 / ((1 + t) * (1 + t))
-    elif RHO == "charbonnier":
-        w = 1 / tl.sqrt(1 + t)
-    else:
-        w = (t < 1).to(t.dtype)
-    return w
-
-
-@triton.jit
-@no_type_check
-def _twice_the_curve(t, RHO):
-    """2 rho''(t), where that is not zero anyway."""
-    if RHO == "geman":
-        bend = -4 / ((1 + t) * (1 + t) * (1 + t))
-    else:
-        bend = -1 / ((1 + t) * tl.sqrt(1 + t))
-    return bend
+    return tl.exp(exponent * tl.log(1 + t)) * (t < cutoff).to(t.dtype)
 
 
 @triton.jit
 @no_type_check
 def _add_up(
     indices, X, G, row, begin, end, columns, inside, of_X, of_G,
-    WORK, RHO, SCALE, IS_EXACT, WIDTH, AT_ONCE,
+    WORK, EXPONENT, CUTOFF, SCALE, IS_EXACT, WIDTH, AT_ONCE,
 ):  # fmt: skip
     """The sum over some entries of a row."""
     exact: tl.constexpr = tl.float64 if IS_EXACT else tl.float32
-    # A tensor: a number would be one of float32.
+    # Tensors: a number would be one of float32.
     scale = tl.full([AT_ONCE], SCALE, exact)
+    cutoff = tl.full([AT_ONCE], CUTOFF, exact)
+    exponent = tl.full([AT_ONCE], EXPONENT, exact)
     total = tl.zeros([WIDTH], exact)
     x = tl.load(X + row * of_X + columns, mask=inside, other=0).to(exact)
     if WORK != "sum":
@@ -104,15 +89,16 @@ def _add_up(
         other = tl.load(X + column[:, None] * of_X + columns[None, :], mask=wanted, other=0).to(exact)
         D = tl.where(wanted, x[None, :] - other, 0.0)
         t = tl.sum(D * D, axis=1) / scale
-        w = _slope(t, RHO)
+        w = _slope(t, exponent, cutoff)
         if WORK == "sum":
             total += tl.sum(w[:, None] * D, axis=0)
         else:
             back = tl.load(G + column[:, None] * of_G + columns[None, :], mask=wanted, other=0).to(exact)
             V = tl.where(wanted, g[None, :] - back, 0.0)
             part = w[:, None] * V
-            if WORK == "back" and RHO != "truncated":
-                bend = _twice_the_curve(t, RHO) * tl.sum(D * V, axis=1) / scale
+            if WORK == "back":
+                # rho'' = (p/2 - 1) rho' / (1 + t)
+                bend = w * 2 * exponent / (1 + t) * tl.sum(D * V, axis=1) / scale
                 part += bend[:, None] * D
             total += tl.sum(part, axis=0)
     return total
@@ -122,8 +108,8 @@ def _add_up(
 @no_type_check
 def _rows(
     indptr, indices, pieces, num_pieces, sums, X, G, out, dim, of_X, of_G, of_out,
-    WORK: tl.constexpr, RHO: tl.constexpr, SCALE: tl.constexpr, IS_EXACT: tl.constexpr,
-    WIDTH: tl.constexpr, PIECE: tl.constexpr, AT_ONCE: tl.constexpr,
+    WORK: tl.constexpr, EXPONENT: tl.constexpr, CUTOFF: tl.constexpr, SCALE: tl.constexpr,
+    IS_EXACT: tl.constexpr, WIDTH: tl.constexpr, PIECE: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     """The sums of all pieces, and all rows that have none."""
     item = tl.program_id(0).to(tl.int64)
@@ -141,7 +127,7 @@ def _rows(
     if is_piece | (end - begin <= PIECE):
         total = _add_up(
             indices, X, G, row, begin, end, columns, inside, of_X, of_G,
-            WORK, RHO, SCALE, IS_EXACT, WIDTH, AT_ONCE,
+            WORK, EXPONENT, CUTOFF, SCALE, IS_EXACT, WIDTH, AT_ONCE,
         )  # fmt: skip
         if is_piece:
             tl.store(sums + item * dim + columns, total, mask=inside)
