@@ -103,7 +103,8 @@ class Factors(NamedTuple):
         exact, weight = self.to(torch.float64).dense(), weights.double()[..., None]
         there = self.to(dtype).to(torch.float64).dense() - exact
         back = self.transposed().weighed(weights).to(dtype).to(torch.float64).dense() / weight - exact.mT
-        return torch.maximum(_norm(there), _norm(back))
+        # It is small beside |H|: two squarings, at most d^(1/16) above, will do for both at once.
+        return _norm(torch.cat([there, back]), squarings=2).view(2, -1).amax(dim=0)
 
     def times(self, X: WayRows) -> WayRows:
         """X_w H_w, of several."""
@@ -189,29 +190,27 @@ def _held_below(limit: float, W: Float[Tensor, "count dim dim"]) -> Float[Tensor
     return H.where(failed[:, None, None] == 0, torch.nan).to(W.dtype)
 
 
-_SQUARINGS = 6
-
-
 @torch.no_grad()
-def _norm(H: Float[Tensor, "count rows columns"]) -> Float[Tensor, " count"]:
+def _norm(H: Float[Tensor, "count rows columns"], squarings: int = 6) -> Float[Tensor, " count"]:
     """At least |H|_2 of each, without iterating and without waiting for a GPU.
 
-        |H|_2^2 = |H'H|_2 <= |(H'H)^p|_F^(1/p) <= d^(1/2p) |H|_2^2,   p = 64
+        |H|_2^2 = |H'H|_2 <= |(H'H)^p|_F^(1/p) <= d^(1/2p) |H|_2^2,   p = 2^squarings
 
     by squaring; each square is scaled to a norm of 1, whose logarithm is added up. A product rounds by less
     than d units in the last place, and those of later squares count half as much each time.
     """
     # On a GPU float64 is as fast, and float32 may be less than it says.
     exact = H if H.device.type == "cpu" else H.double()
-    G = exact.mT @ exact
-    log = torch.zeros(len(H), dtype=torch.float64, device=H.device)
-    for k in range(_SQUARINGS + 1):
+    G, sizes = exact.mT.bmm(exact), []
+    for k in range(squarings + 1):
         if k:
-            G = G @ G
-        size = G.norm(dim=(1, 2)).clamp(min=torch.finfo(G.dtype).tiny)
-        G = G / size[:, None, None]
-        log = log + size.double().log() / 2**k
-    return (log / 2).exp() * _rounding(G)
+            G = G.bmm(G)
+        size = torch.linalg.vector_norm(G, dim=(1, 2), keepdim=True).clamp_(min=torch.finfo(G.dtype).tiny)
+        G = G / size
+        sizes.append(size)
+    logs = torch.cat(sizes, dim=2)[:, 0].double().log_()
+    shares = 0.5 ** torch.arange(1, squarings + 2, dtype=torch.float64, device=H.device)
+    return (logs @ shares).exp_() * _rounding(G)
 
 
 def _rounding(G: Float[Tensor, "count rows columns"]) -> float:
