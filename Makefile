@@ -32,6 +32,7 @@ chromium:
 # A machine with a GPU is often bare: no .venv, no network, no plugins of pytest.
 GPU_TESTS := tests/ops/test_descend_triton.py tests/ops/test_reweigh_triton.py tests/ops/test_settle_triton.py \
   tests/ops/test_move_means.py tests/unfolding/test_gpu_kernel.py tests/unfolding/test_typed_bfloat16.py \
+  tests/unfolding/test_typed_steps.py::test_a_gpu_says_the_same \
   tests/features/test_homes.py tests/training/test_outcome.py tests/cli/test_evaluate.py::test_a_gpu_says_the_same \
   tests/inference/test_full_graph.py::test_a_model_on_another_device
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from test_relational import DIM, KINDS, by_tape, dense_ties, graph, kinds, learned, ranks, rows
 
+from machine import only_on_a_gpu
 from musegnn import Draws, Energy, MuseGNN, Predictive, Robust, ShadowKHop, unfold
 from musegnn.explaining import explain, tension
 from musegnn.graph.relation import codes_of
@@ -202,6 +203,30 @@ def test_a_device_without_a_kernel_gets_the_same(kind, monkeypatch):
     monkeypatch.setattr(typed, "settled", settled)
     torch.testing.assert_close(outcome(), expected)
     assert {0, 1} == set(calls)
+
+
+@only_on_a_gpu
+@kinds
+@ranks
+@paces
+def test_a_gpu_says_the_same(kind, rank, acceleration):
+    """Steps and the way back, with a hub that is added up in pieces."""
+    g = graph(4, nodes=400, hub=True)
+    (weights, Z, mu), seen = rows(g.num_nodes), torch.arange(g.num_nodes) % 3 > 0
+
+    def outcome(energy, device):
+        energy = energy.to(device)
+        given = [part.to(device).detach().requires_grad_() for part in (Z, mu)]
+        Y = unfold(given[0], g, energy, 6, mu=given[1], seen=seen.to(device))
+        wanted = [*given, *energy.parameters()]
+        found = torch.autograd.grad((weights.to(device) * Y).sum(), wanted)
+        return [part.detach().cpu() for part in (Y, *found)]
+
+    for name, energy in energies(kind, rank, acceleration):
+        expected = outcome(energy, "cpu")
+        torch.testing.assert_close(
+            outcome(energy, "cuda"), expected, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 @pytest.mark.parametrize("num_relations", [0, 2])

@@ -151,6 +151,20 @@ class Factors(NamedTuple):
         return Factors(H, None if self.h is None else weight * self.h, U, self.V)
 
 
+def scaled(weight: Tensor, X: Tensor, total: WayRows | None = None) -> WayRows:
+    """weight * X, or total - weight * X, kept as X is; a weight may have more digits, which are used.
+
+    Without a tape nothing is kept in between: of rows in bfloat16 that would be rows in float32.
+    """
+    if torch.is_grad_enabled():
+        product = weight * X
+        return (product if total is None else total - product).to(X.dtype)
+    out = X.new_empty(torch.broadcast_shapes(weight.shape, X.shape))
+    if total is None:
+        return torch.mul(weight, X, out=out)
+    return torch.addcmul(total, weight, X, value=-1, out=out)
+
+
 def _crossed(X: WayRows, Y: Float[Tensor, "count nodes others"]) -> Float[Tensor, "count dim others"]:
     """X_w' Y_w, of several."""
     if X.dtype == torch.float32:

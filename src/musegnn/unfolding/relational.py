@@ -11,7 +11,7 @@ from musegnn.errors import InputError
 from musegnn.sampling.record import Laplacian, Sample
 from musegnn.unfolding.bonds import Bond
 from musegnn.unfolding.contract import Acceleration
-from musegnn.unfolding.mixing import Factors, WayRows
+from musegnn.unfolding.mixing import Factors, WayRows, scaled
 from musegnn.unfolding.penalty import Penalty, Rows
 from musegnn.unfolding.resident import Matrix, degree_of
 from musegnn.unfolding.stacks import (
@@ -83,7 +83,7 @@ class _Agreement(Form):
     def look(self, Y: Rows) -> tuple[WayRows, ...]:
         """Y H, P Y, and what neighbors say beyond a node, P Y - s^2 d_out Y H;  P = s A s."""
         said, heard = self.mixed.H.times(Y.expand(len(self.mixed.lambdas), -1, -1)), spread(self.P, Y)
-        return said, heard, torch.addcmul(heard, self._out, said, value=-1).to(Y.dtype)
+        return said, heard, scaled(self._out, said, heard)
 
     def fold(self, Y: Rows, seen: tuple[WayRows, ...]) -> tuple[WayRows, WayRows]:
         """What a node hears from itself, with lambda; and lambda Y H."""
@@ -91,8 +91,8 @@ class _Agreement(Form):
         # P Y makes room.
         del seen
         lambdas = self.mixed.lambdas[:, None]
-        own, said = (lambdas * self._into * Y).to(Y.dtype), (lambdas * said).to(Y.dtype)
-        return self.mixed.back.taken_from(own, beyond), said
+        own = scaled(lambdas * self._into, Y)
+        return self.mixed.back.taken_from(own, beyond), scaled(lambdas, said)
 
     def value(self, Y: Rows) -> Channels:
         """The sum over edges, as s^2 d_out |Y H|^2 + s^2 d_in |Y|^2 - 2 <Y H, P Y>."""
@@ -110,7 +110,7 @@ class _Agreement(Form):
     def heard(self, Y: Rows) -> Rows:
         """sum_w lambda_w (P_w' Y H_w + P_w Y H_w')."""
         said, heard, _ = self.look(Y)
-        along = gathered(self.P, (self.mixed.lambdas[:, None] * said).to(Y.dtype))
+        along = gathered(self.P, scaled(self.mixed.lambdas[:, None], said))
         return along + self.mixed.back.times(heard).sum(dim=0)
 
     def slopes(
