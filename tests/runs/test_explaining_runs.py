@@ -41,6 +41,7 @@ def test_what_if_is_what_a_graph_without_the_edge_would_say(run):
     assert np.abs(change.after - change.before).max() > 1e-6
     short = around.what_if(without=[f"node {neighbor}"])
     np.testing.assert_array_equal(short.after, change.after)
+    np.testing.assert_array_equal(around.what_if(without=[[3, neighbor]]).after, change.after)
     assert repr(around).startswith("Neighborhood(of node 3: ")
     assert repr(around.explain()) == f"Explanation({around.explain().sentence()})"
     with pytest.raises(musegnn.InputError, match="hops must be a whole number, 1 or more, or None; got 0"):

@@ -371,7 +371,22 @@ def test_settings_that_cannot_be_are_refused(kind):
         ),
         ({"dim": 12.5}, "dim must be a whole number, 1 or more, the width of Y; got 12.5."),
         ({"dim": 0}, "dim must be a whole number, 1 or more, the width of Y; got 0."),
-        ({"limit": 0}, "limit must be above 0; got 0."),
+        ({"limit": 0}, "limit must be a number above 0; got 0."),
+        ({"limit": "2"}, "limit must be a number above 0; got '2'."),
+        (
+            {"lambda_": float("nan")},
+            "lambda_ must be a number above 0, from where it is learned, and gamma one of 0 or more; got nan "
+            "and 0.0.",
+        ),
+        (
+            {"gamma": inf},
+            "lambda_ must be a number above 0, from where it is learned, and gamma one of 0 or more; got 1.0 "
+            "and inf.",
+        ),
+        (
+            {"num_relations": 1.5},
+            "num_relations must be a whole number in 0..16, as graph.num_relations has it; got 1.5.",
+        ),
     ):
         with refused(words):
             kind(**{"dim": DIM, **setting})

@@ -110,6 +110,23 @@ def test_gradients_are_those_of_a_tape_over_all_steps(rho):
         torch.testing.assert_close(one, other)
 
 
+@smooth_rhos
+def test_lambda_and_gamma_can_be_learned(rho):
+    g, (Z, mu, weights), size = graph(), (rows(14, seed) for seed in (1, 2, 3)), 1e-5
+
+    def outcome(lambda_, gamma):
+        energy = Robust(lambda_, gamma, **RHOS[rho][0], scale=0.4)
+        return (weights * unfold(Z, g, energy, 5, 0.1, mu)).sum()
+
+    at = [torch.nn.Parameter(torch.tensor(value, dtype=torch.float64)) for value in (2.0, 0.5)]
+    found = torch.autograd.grad(outcome(*at), at)
+    for number, one in enumerate(found):
+        ends = [[v + sign * size * (i == number) for i, v in enumerate((2.0, 0.5))] for sign in (-1, 1)]
+        low, high = (float(outcome(*end)) for end in ends)
+        assert float(one) == pytest.approx((high - low) / (2 * size), rel=1e-6)
+        assert abs(float(one)) > 1e-3
+
+
 @rhos
 def test_the_bound_is_that_of_the_quadratic_at_the_last_start(rho):
     g, Z = graph(), rows(14)
@@ -145,8 +162,9 @@ def test_what_cannot_be_is_refused_in_one_line(unchecked):
         {"cutoff": 0.0},
         {"scale": 0.0},
         {"scale": np.inf},
+        {"power": "geman"},
     ):
         with pytest.raises(
-            InputError, match="power must be at most 2, so that rho is concave, cutoff and scale above 0"
+            InputError, match="power must be a number of at most 2, so that rho is concave, cutoff and scale"
         ):
             Robust(**what)

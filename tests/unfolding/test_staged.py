@@ -16,6 +16,7 @@ from musegnn.unfolding.descent import unfold_seeds
 from musegnn.unfolding.robust import Robust
 from musegnn.unfolding.staged import Staged
 from musegnn.unfolding.subgraph import as_sample
+from tiny_runs import tiny_graph
 
 
 def three(prox="none", **how):
@@ -170,20 +171,41 @@ def test_what_a_user_has_made_is_described_as_it_is():
 def test_unlike_stages_are_not_taken_for_alike():
     model = musegnn.MuseGNN(4, 2, 3, Staged([Predictive(3, limit=1.0), Predictive(3)]), 4)
     assert describe_model(model, Config())[1] is None
+    model = musegnn.MuseGNN(4, 2, 3, Robust(torch.nn.Parameter(torch.tensor(1.0))), 4)
+    assert describe_model(model, Config())[1] is None
     model = musegnn.MuseGNN(4, 2, 3, Staged([Predictive(3), Predictive(3)]), 4)
     assert describe_model(model, Config())[0].energy.stages == 2
 
 
-def test_relations_must_be_the_same():
+@pytest.mark.parametrize("kinds", [(Predictive, Relational), (Robust, Energy)])
+def test_stages_of_any_kind_are_trained(kinds, tmp_path):
+    graph = tiny_graph()
+    graph.save(tmp_path / "graph")
+    graph = musegnn.Graph.open(tmp_path / "graph")
+    drawn = {"batch_size": 20, "seed": 0, "splits": ("train", "valid", "test")}
+    store = musegnn.sample(graph, musegnn.ShadowKHop([4, 3]), tmp_path / "samples", **drawn)
+    energies = [kind(*([8] if kind in (Predictive, Relational) else []), gamma=0.5) for kind in kinds]
+    model = musegnn.MuseGNN(6, 3, 8, Staged(energies), 4)
+    before = [part.detach().clone() for part in model.energy.parameters()]
+    run = musegnn.train(graph, store, model, out=tmp_path / "run", epochs=2, lr=0.02)
+    assert run.means.count.any()
+    assert run.result["error_bound"] > 0
+    changed = [not torch.equal(*pair) for pair in zip(before, model.energy.parameters(), strict=True)]
+    assert all(changed)
+
+
+def test_what_stages_share_must_be_the_same():
     with pytest.raises(
-        InputError, match=r"same relations and the same width, one or more; got 2 with the relations \[2, 0\]"
+        InputError, match=r"same relations, width and gamma, one or more; got 2 with the relations \[2, 0\]"
     ):
         Staged([Predictive(3, 2), Predictive(3, 0)])
+    with pytest.raises(InputError, match=r"and gamma \[0.5, 0.0\]"):
+        Staged([Energy(1.0, 0.5), Energy(1.0, 0.0)])
     with pytest.raises(InputError, match="one or more; got 0"):
         Staged([])
 
 
 def test_widths_must_be_the_same():
-    with pytest.raises(InputError, match=r"and the widths \[3, 4\]"):
+    with pytest.raises(InputError, match=r"the widths \[3, 4\]"):
         Staged([Predictive(3, 2), Predictive(4, 2)])
     assert repr(Staged([Energy(2.0), Energy()])).startswith("Staged(Energy(lambda_=2, ")

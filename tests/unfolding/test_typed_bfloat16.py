@@ -175,6 +175,14 @@ def test_the_norm_of_a_rounded_matrix_is_below_its_bound(dim, rank):
             assert (torch.linalg.matrix_norm(matrices, 2) <= bounds).all()
 
 
+def test_a_lambda_that_underflows_is_none(graph):
+    energy, Z = Predictive(DIM, RELATIONS), rows(1)
+    with torch.no_grad():
+        energy.raw_lambda.fill_(-200)
+    assert not energy.lambdas.any()
+    torch.testing.assert_close(unfold(Z, graph, energy, 3), Z.clamp(min=0))
+
+
 def test_what_rounding_adds_is_counted():
     """All entries round up, and |U V'|_2 = |U|_2 |V|_2: nothing else makes the bound larger."""
     up = 1 + 2**-8 + 2**-12

@@ -14,6 +14,7 @@ from musegnn import Draws, Energy, MuseGNN, Predictive, Robust, ShadowKHop, unfo
 from musegnn.explaining import explain, tension
 from musegnn.graph.relation import codes_of
 from musegnn.unfolding import stacks, typed
+from musegnn.unfolding.mixing import Factors
 from musegnn.unfolding.stacks import spread, stacked
 from musegnn.unfolding.typed import TypedProblem
 
@@ -180,7 +181,7 @@ def test_weights_and_loads_are_those_of_dense_matrices(kind):
 
 @kinds
 def test_a_device_without_a_kernel_gets_the_same(kind, monkeypatch):
-    """As Apple's GPUs, by functions of torch alone."""
+    """By functions of torch alone."""
     g = graph(4, hub=True)
     weights, Z, mu = rows(g.num_nodes)
     energy = learned(KINDS[kind](num_relations=2, gamma=0.4, prox="nonnegative_l1"))
@@ -203,6 +204,43 @@ def test_a_device_without_a_kernel_gets_the_same(kind, monkeypatch):
     monkeypatch.setattr(typed, "settled", settled)
     torch.testing.assert_close(outcome(), expected)
     assert {0, 1} == set(calls)
+
+
+@kinds
+def test_what_a_step_has_looked_at_makes_room(kind, monkeypatch):
+    """P Y is as large as all ways of Y, and is gone before the next product."""
+    g, (Y, Z, _) = graph(4), rows(9)
+    problem, kept, after = learned(KINDS[kind](num_relations=2)).problem(Z, g), [], []
+    is_predictive, form = isinstance(problem.energy, Predictive), type(problem._form)
+    name = "times" if is_predictive else "taken_from"
+    look, product = form.look, getattr(Factors, name)
+
+    def looked(self, Y):
+        found = look(self, Y)
+        kept.append(ref(found[0 if is_predictive else 1]))
+        return found
+
+    def multiplied(*given):
+        after.extend(one() for one in kept)
+        return product(*given)
+
+    monkeypatch.setattr(form, "look", looked)
+    monkeypatch.setattr(Factors, name, multiplied)
+    with torch.no_grad():
+        problem.descend(Y, Z)
+    assert after == [None]
+
+
+@kinds
+def test_what_was_looked_up_without_a_tape_can_be_trained_with(kind):
+    g, (weights, Z, _) = graph(4), rows(9)
+    energy = learned(KINDS[kind](num_relations=2, prox="group"))
+    with torch.inference_mode():
+        unfold(Z, g, energy, 2)
+    found = torch.autograd.grad((weights * unfold(Z.requires_grad_(), g, energy, 2)).sum(), Z)
+    other = graph(4)
+    expected = torch.autograd.grad((weights * unfold(Z, other, energy, 2)).sum(), Z)
+    torch.testing.assert_close(found, expected)
 
 
 @only_on_a_gpu

@@ -90,7 +90,7 @@ class Neighborhood(NamedTuple):
 
     def what_if(
         self,
-        without: Sequence[Node | tuple[Node, Node]] = (),
+        without: Sequence[Node | Sequence[Node]] = (),
         features_of: Mapping[Node, ArrayLike] | None = None,
     ) -> Change:
         """Its logits as they are, and without some edges or with other features; M stays as it is.
@@ -98,9 +98,8 @@ class Neighborhood(NamedTuple):
         With those of another node: `features_of={"curl": around.features("wget")}`. An edge is named by its
         ends, or by the neighbor alone if the other end is the node itself.
         """
-        pairs = [
-            self._edge(*one) if isinstance(one, tuple) else self._edge(self.node, one) for one in without
-        ]
+        ends = [(self.node, one) if isinstance(one, (str, int, Integral)) else one for one in without]
+        pairs = [self._edge(*pair) for pair in ends]
         rows = {self._inside(node): self._seen_as(node, row) for node, row in (features_of or {}).items()}
         given = self.model, self.batch.sample, self.batch.features, self.asked.mu
         return what_if(*given, seen=self.asked.seen, node=self.node, without=pairs, features_of=rows)

@@ -122,11 +122,11 @@ def _describe_energy(energy: AbstractEnergy) -> EnergyConfig | None:
     settings: dict[str, Any] = {"prox": prox, "acceleration": energy.acceleration}
     if type(energy) is Energy and not energy.learned():
         settings |= {"lambda_": float(energy.lambda_), "precondition": energy.precondition}
-    elif type(energy) is Robust:
+    elif type(energy) is Robust and not energy.learned():
         power, cutoff, scale = energy.rho
         settings |= {"kind": "robust", "robust_power": power, "robust_scale": scale}
         settings["robust_cutoff"] = "none" if cutoff == inf else cutoff
-        settings["lambda_"] = energy.lambda_
+        settings["lambda_"] = float(energy.lambda_)
     elif isinstance(energy, TypedEnergy):
         rank = "full" if energy.rank is None else energy.rank
         settings |= {"lambda_": energy.begins_at, "rank": rank, "limit": energy.limit}

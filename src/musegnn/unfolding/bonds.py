@@ -29,7 +29,7 @@ class Bond(NamedTuple):
     by_edge: PerEdge | None = None
     by_node: Float[Tensor, " nodes"] | None = None
     trust: PerEdge | None = None
-    """How much of its weight an edge has, where that depends on Y."""
+    """How much of its weight an edge has, where that depends on Y: of one bond of an energy at most."""
     is_along: bool = True
     """Whether edges lead from i to j; if not, another bond has them."""
 

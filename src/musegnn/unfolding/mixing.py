@@ -100,7 +100,9 @@ class Factors(NamedTuple):
 
         |H + E|_2 <= |H|_2 + |E|_2, with the E there are.
         """
-        exact, weight = self.to(torch.float64).dense(), weights.double()[..., None]
+        exact = self.to(torch.float64).dense()
+        # A lambda that underflows says nothing, and must not make NaN.
+        weight = weights.double()[..., None].clamp(min=torch.finfo(torch.float64).tiny)
         there = self.to(dtype).to(torch.float64).dense() - exact
         back = self.transposed().weighed(weights).to(dtype).to(torch.float64).dense() / weight - exact.mT
         # It is small beside |H|: two squarings, at most d^(1/16) above, will do for both at once.
@@ -154,7 +156,7 @@ class Factors(NamedTuple):
 def scaled(weight: Tensor, X: Tensor, total: WayRows | None = None) -> WayRows:
     """weight * X, or total - weight * X, kept as X is; a weight may have more digits, which are used.
 
-    Without a tape nothing is kept in between: of rows in bfloat16 that would be rows in float32.
+    Without a tape a GPU keeps nothing in between: of rows in bfloat16 that would be rows in float32.
     """
     if torch.is_grad_enabled():
         product = weight * X

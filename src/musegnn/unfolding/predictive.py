@@ -20,7 +20,7 @@ from musegnn.unfolding.stacks import (
     spread,
     weighed,
 )
-from musegnn.unfolding.typed import Form, LambdaPer, Mixed, TypedEnergy
+from musegnn.unfolding.typed import Form, LambdaPer, Look, Mixed, TypedEnergy
 
 Average = Literal["row", "symmetric"]
 
@@ -71,16 +71,15 @@ class _Prediction(Form):
         self.mixed, self.scale, self._average = mixed, mixed.lambdas, average
         self.P, (self._has,) = weighed(stack, average, like, make)
 
-    def look(self, Y: Rows) -> tuple[WayRows, ...]:
+    def look(self, Y: Rows) -> Look:
         """P Y, and R = h * (Y - P Y H); a row of P without neighbors is 0."""
         PY = spread(self.P, Y)
-        return PY, self.mixed.H.taken_from(self._has.to(Y.dtype) * Y, PY)
+        return [PY, self.mixed.H.taken_from(self._has.to(Y.dtype) * Y, PY)]
 
-    def fold(self, Y: Rows, seen: tuple[WayRows, ...]) -> tuple[WayRows, WayRows]:
+    def fold(self, Y: Rows, seen: Look) -> tuple[WayRows, WayRows]:
         """R, and R lambda H'."""
         R = seen[1]
-        # P Y makes room.
-        del seen
+        seen.clear()
         return R, self.mixed.back.times(R)
 
     def value(self, Y: Rows) -> Channels:
@@ -100,9 +99,7 @@ class _Prediction(Form):
         predicted = self._has.to(Y.dtype) * Y - self.look(Y)[1]
         return (self.mixed.lambdas[:, None] * predicted).sum(dim=0).to(Y.dtype)
 
-    def slopes(
-        self, U: Rows, of_U: tuple[WayRows, ...], V: Rows, of_V: tuple[WayRows, ...]
-    ) -> tuple[Channels, Factors]:
+    def slopes(self, U: Rows, of_U: Look, V: Rows, of_V: Look) -> tuple[Channels, Factors]:
         """Of -<R(V), lambda R(U)>:  by lambda its terms,  by H  (P V)' lambda R(U) + (P U)' lambda R(V)."""
         (PU, R), (PV, T), lambdas = of_U, of_V, self.mixed.lambdas
         # Way by way: a product of all would be as large as they are.

@@ -23,7 +23,7 @@ from musegnn.unfolding.stacks import (
     spread,
     weighed,
 )
-from musegnn.unfolding.typed import Form, LambdaPer, Mixed, TypedEnergy
+from musegnn.unfolding.typed import Form, LambdaPer, Look, Mixed, TypedEnergy
 from musegnn.unfolding.weighed_edges import apart
 
 
@@ -80,16 +80,15 @@ class _Agreement(Form):
         self.mixed, self.scale = mixed, torch.ones_like(mixed.lambdas)
         self.P, (self._out, self._into, self._s) = weighed(stack, laplacian, like, make)
 
-    def look(self, Y: Rows) -> tuple[WayRows, ...]:
+    def look(self, Y: Rows) -> Look:
         """Y H, P Y, and what neighbors say beyond a node, P Y - s^2 d_out Y H;  P = s A s."""
         said, heard = self.mixed.H.times(Y.expand(len(self.mixed.lambdas), -1, -1)), spread(self.P, Y)
-        return said, heard, scaled(self._out, said, heard)
+        return [said, heard, scaled(self._out, said, heard)]
 
-    def fold(self, Y: Rows, seen: tuple[WayRows, ...]) -> tuple[WayRows, WayRows]:
+    def fold(self, Y: Rows, seen: Look) -> tuple[WayRows, WayRows]:
         """What a node hears from itself, with lambda; and lambda Y H."""
-        said, _, beyond = seen
-        # P Y makes room.
-        del seen
+        said, beyond = seen[0], seen[2]
+        seen.clear()
         lambdas = self.mixed.lambdas[:, None]
         own = scaled(lambdas * self._into, Y)
         return self.mixed.back.taken_from(own, beyond), scaled(lambdas, said)
@@ -113,9 +112,7 @@ class _Agreement(Form):
         along = gathered(self.P, scaled(self.mixed.lambdas[:, None], said))
         return along + self.mixed.back.times(heard).sum(dim=0)
 
-    def slopes(
-        self, U: Rows, of_U: tuple[WayRows, ...], V: Rows, of_V: tuple[WayRows, ...]
-    ) -> tuple[Channels, Factors]:
+    def slopes(self, U: Rows, of_U: Look, V: Rows, of_V: Look) -> tuple[Channels, Factors]:
         """Of -<s_i V_i H - s_j V_j, lambda (s_i U_i H - s_j U_j)>, summed over edges."""
         (said, _, beyond), (said_by_V, heard_by_V, beyond_V) = of_U, of_V
         lambdas, of_both = self.mixed.lambdas, V * U

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from math import inf
+from numbers import Real
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from musegnn import ops
 from musegnn.errors import InputError
@@ -20,7 +21,7 @@ from musegnn.unfolding.contract import (
     Subgraph,
     switched_on,
 )
-from musegnn.unfolding.energy import Energy, Smoothness
+from musegnn.unfolding.energy import Energy, Smoothness, number
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar
 from musegnn.unfolding.resident import degree_of
 from musegnn.unfolding.subgraph import as_sample
@@ -65,8 +66,8 @@ class Robust(AbstractEnergy):
 
     def __init__(
         self,
-        lambda_: float = 1.0,
-        gamma: float = 0.0,
+        lambda_: float | nn.Parameter = 1.0,
+        gamma: float | nn.Parameter = 0.0,
         laplacian: Laplacian = "normalized",
         prox: str | Penalty = "relu",
         *,
@@ -75,15 +76,26 @@ class Robust(AbstractEnergy):
         scale: float = 1.0,
     ) -> None:
         super().__init__()
-        if not -inf < power <= 2 or not cutoff > 0 or not 0 < scale < inf:
+        are_numbers = all(isinstance(one, Real) for one in (power, cutoff, scale))
+        if not are_numbers or not -inf < power <= 2 or not cutoff > 0 or not 0 < scale < inf:
             raise InputError(
-                "power must be at most 2, so that rho is concave, cutoff and scale above 0, scale finite; "
-                f"got {power}, {cutoff} and {scale}."
+                "power must be a number of at most 2, so that rho is concave, cutoff and scale above 0, and "
+                f"scale finite; got {power!r}, {cutoff!r} and {scale!r}."
             )
         self.smooth = Energy(lambda_, gamma, laplacian, prox)
-        self.lambda_, self.gamma, self.laplacian = float(lambda_), float(gamma), laplacian
+        self.laplacian: Laplacian = laplacian
         self.penalty, self.rho = self.smooth.penalty, ops.Rho(float(power), float(cutoff), float(scale))
         self._is_frozen = False
+
+    @property
+    def lambda_(self) -> float | nn.Parameter:
+        """That of `Energy`."""
+        return self.smooth.lambda_
+
+    @property
+    def gamma(self) -> float | nn.Parameter:
+        """That of `Energy`."""
+        return self.smooth.gamma
 
     def on(
         self, sample: Sample, mu: Rows | None, seen: Seen | None, *, like: Tensor, alpha: Alpha = "auto"
@@ -148,7 +160,7 @@ class RobustProblem(AbstractProblem):
         """lambda c rho(t_ij / c), and the weights w_ij."""
         said, edges, rho = self._scale * Y, edges_of(self.smooth.sample, Y.device), self.energy.rho
         t = apart(said, said, edges) / rho.scale
-        cost = self.energy.lambda_ * rho.scale * _value(rho, t)
+        cost = number(self.energy.lambda_) * rho.scale * _value(rho, t)
         yield Bond("robust", edges, said, said, cost, trust=_slope(rho, t))
 
     def heard(self, Y: Rows) -> Rows:

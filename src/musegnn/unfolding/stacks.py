@@ -92,7 +92,8 @@ def weighed(
     exact, found = torch.promote_types(like.dtype, torch.float32), _made.setdefault(stack, {})
     key = name, like.device, exact
     if key not in found:
-        with torch.no_grad():
+        # Not as inference tensors, which could not be trained with.
+        with torch.inference_mode(False), torch.no_grad():
             (rows, columns), (nodes, across) = (_ends(matrix, like.device) for matrix in (stack.A, stack.At))
             size = stack.num_ways, len(stack.At.indptr) - 1, 1
             n = size[1]

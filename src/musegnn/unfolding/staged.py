@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from musegnn.errors import InputError
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen, Stage
+from musegnn.unfolding.energy import number
 from musegnn.unfolding.penalty import Rows
 from musegnn.unfolding.resident import Matrix
 
@@ -21,16 +22,18 @@ class Staged(AbstractEnergy):
     where it was started from does not matter to its certificate.
 
     Args:
-        energies: Of one kind of samples: all with the same relations.
+        energies: Of one kind of samples: all with the same relations, the same width and the same gamma.
     """
 
     def __init__(self, energies: Sequence[AbstractEnergy]) -> None:
         super().__init__()
-        if not energies or len({(energy.num_relations, energy.dim) for energy in energies}) != 1:
+        gammas = [number(getattr(energy, "gamma", 0.0)) for energy in energies]
+        shared = [(one.num_relations, one.dim, gamma) for one, gamma in zip(energies, gammas, strict=True)]
+        if len(set(shared)) != 1:
             raise InputError(
-                "Staged needs energies that have the same relations and the same width, one or more; got "
-                f"{len(energies)} with the relations {[energy.num_relations for energy in energies]} and the "
-                f"widths {[energy.dim for energy in energies]}."
+                "Staged needs energies that have the same relations, width and gamma, one or more; got "
+                f"{len(energies)} with the relations {[energy.num_relations for energy in energies]}, the "
+                f"widths {[energy.dim for energy in energies]} and gamma {gammas}."
             )
         self.energies = nn.ModuleList(energies)
         last = energies[-1]

@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from math import expm1, log
-from numbers import Integral
+from math import expm1, inf, log
+from numbers import Integral, Real
 from typing import Literal, NamedTuple
 
 import torch
@@ -41,6 +41,7 @@ from musegnn.unfolding.stacks import (
 )
 
 LambdaPer = Literal["graph", "relation", "channel"]
+Look = list[WayRows]
 
 
 class Mixed(NamedTuple):
@@ -65,12 +66,12 @@ class Form(ABC):
     scale: Channels
 
     @abstractmethod
-    def look(self, Y: Rows) -> tuple[WayRows, ...]:
+    def look(self, Y: Rows) -> Look:
         """What each way makes of Y."""
 
     @abstractmethod
-    def fold(self, Y: Rows, seen: tuple[WayRows, ...]) -> tuple[WayRows, WayRows]:
-        """R and M, from a look."""
+    def fold(self, Y: Rows, seen: Look) -> tuple[WayRows, WayRows]:
+        """R and M, from a look, which is emptied, so that what is no longer needed makes room."""
 
     @abstractmethod
     def value(self, Y: Rows) -> Channels:
@@ -85,9 +86,7 @@ class Form(ABC):
         """See `AbstractProblem.heard`."""
 
     @abstractmethod
-    def slopes(
-        self, U: Rows, of_U: tuple[WayRows, ...], V: Rows, of_V: tuple[WayRows, ...]
-    ) -> tuple[Channels, Factors]:
+    def slopes(self, U: Rows, of_U: Look, V: Rows, of_V: Look) -> tuple[Channels, Factors]:
         """The gradients by lambda and H of -<V, half the gradient at U>, from a look at each."""
 
     @abstractmethod
@@ -95,8 +94,12 @@ class Form(ABC):
         """Lambda_w, a number for each row, with E_w(Y) <= 2 <Y, Lambda_w Y>, if no weight is above 1."""
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    return _is_number(value) and isinstance(value, Integral)
 
 
 _LEARNED = 6
@@ -143,13 +146,18 @@ class TypedEnergy(AbstractEnergy):
             raise InputError(
                 f"rank must be a whole number in 0..{dim}, or None (or 'full') for any matrix; got {rank!r}."
             )
-        if not limit > 0:
-            raise InputError(f"limit must be above 0; got {limit}.")
-        if lambda_ <= 0 or gamma < 0 or not 0 <= num_relations <= MAX_RELATIONS:
+        if not _is_whole(num_relations) or not 0 <= num_relations <= MAX_RELATIONS:
             raise InputError(
-                f"lambda_ must be above 0, gamma 0 or more, and num_relations in 0..{MAX_RELATIONS}; "
-                f"got {lambda_}, {gamma} and {num_relations}."
+                f"num_relations must be a whole number in 0..{MAX_RELATIONS}, as graph.num_relations has it; "
+                f"got {num_relations!r}."
             )
+        if not (_is_number(lambda_) and 0 < lambda_ < inf and _is_number(gamma) and 0 <= gamma < inf):
+            raise InputError(
+                "lambda_ must be a number above 0, from where it is learned, and gamma one of 0 or more; got "
+                f"{lambda_!r} and {gamma!r}."
+            )
+        if not (_is_number(limit) and limit > 0):
+            raise InputError(f"limit must be a number above 0; got {limit!r}.")
         self.gamma, self.num_relations, self.dim = float(gamma), num_relations, int(dim)
         self.begins_at, self.rank = float(lambda_), rank
         self.penalty = penalty_of(prox)
@@ -365,14 +373,13 @@ class TypedProblem(AbstractProblem):
         assert isinstance(self.penalty, EntrywisePenalty)
         form = self._form
         V = (a * self.penalty.passed(Y, G)).to(G.dtype)
-        learned, of_V = list[Tensor | None](), [form.look(V)]
+        learned, of_V = list[Tensor | None](), form.look(V)
         if wanted.learned:
-            lambdas, factors = form.slopes(U, form.look(U), V, of_V[0])
+            lambdas, factors = form.slopes(U, form.look(U), V, of_V)
             if form.mixed.lambdas.shape[1] == 1:
                 lambdas = lambdas.sum(dim=1, keepdim=True)
             learned = [lambdas, None, *factors]
-        # The look is handed over, so that what is no longer needed of it makes room.
-        R, M = form.fold(V, of_V.pop())
+        R, M = form.fold(V, of_V)
         keep, one = 1 / a - 1 - self._gamma, torch.ones_like(a)
         dU = settled(form.P, M, R, form.scale, keep, one, V)
         dmu = (self._gamma * V).to(V.dtype) if wanted.mu and self._mu is not None else None
