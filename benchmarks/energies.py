@@ -229,6 +229,8 @@ def told(case: Case, table: Table, what: str, step_ms: float, parts_ms: float) -
 def gpu_memory(case: Case, name: str, steps: int) -> float:
     """Bytes at the peak of one forward and backward pass, beyond inputs, result and gradients."""
     work = passes(case, name, steps)
+    # What is freed on the way would count against it.
+    gc.collect()
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
