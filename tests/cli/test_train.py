@@ -119,9 +119,16 @@ def test_a_recipe_of_ones_own_on_a_dataset_of_the_catalog(place, capsys):
     assert timeless(place / "runs/mine") == timeless(place / "runs/mine-2")
 
 
+@pytest.mark.filterwarnings("always:--set")
 def test_samples_that_were_drawn_before(place, capsys):
     musegnn.sample(Graph.open("g"), ShadowKHop([2]), "s", batch_size=38)
-    out = call(capsys, "g", *SHORT, "--samples", "s", "--out", "r")
+    assert main(["train", "g", *SHORT, "--samples", "s", "--out", "r"]) == 0
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [
+        f"muse: warning: --set {name} changes nothing, since the samples of s were drawn with {name}={value}."
+        " Leave it out, or leave --samples out."
+        for name, value in (("batch_size", 38), ("fanouts", [2]))
+    ]
     assert "1 sample an epoch" in out
     assert musegnn.load_run("r").samples.stored.folder == place / "s"
     assert "fanouts = [2]" in Path("r/config.toml").read_text()

@@ -112,6 +112,9 @@ def test_what_if_it_had_the_features_of_another(run, explained):
     assert (changed["without"], changed["like"]) == ([neighbor], "node 77")
     first = body["predicted"]
     assert changed["logit_change"] == pytest.approx(expected.after[first] - expected.before[first])
+    over = body["predicted"], body["runner_up"]
+    assert changed["margin"] == pytest.approx(expected.after[over[0]] - expected.after[over[1]])
+    assert f"goes from {body['margin']:.3g} to {changed['margin']:.3g}" in " ".join(told.split())
     words = f"what if       without {neighbor} and with the features of node 77 it is "
     assert f"{words}`{changed['predicted_name']}`" in told
     assert explained("--like", "node 3")[1]["what_if"]["logit_change"] == 0

@@ -68,9 +68,10 @@ def test_relations_are_those_of_a_dense_computation(run):
         values = np.sqrt(np.linalg.eigvalsh(H.T @ H))[::-1]
         assert (way["spectrum"], way["places"]) == (pytest.approx(values, rel=1e-3), list(range(1, 9)))
         assert values[0] <= way["norm"] <= 1.03 * values[0]
-        for row, y in zip(way["affinity"], means, strict=True):
+        apart = means - np.mean(means, axis=0)
+        for row, y in zip(way["affinity"], apart, strict=True):
             said = y @ H
-            cosines = [said @ z / np.linalg.norm(said) / np.linalg.norm(z) for z in means]
+            cosines = [said @ z / np.linalg.norm(said) / np.linalg.norm(z) for z in apart]
             assert row == pytest.approx(cosines, abs=1e-3)
     assert len({tuple(way["spectrum"]) for way in found["ways"]}) == 4
 
@@ -180,6 +181,23 @@ def test_of_an_energy_of_ones_own_the_terms_are_named(tmp_path):
     assert "tr(Y" not in text
 
 
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_a_page_says_how_much_edges_count_for(tmp_path, scale):
+    """With a scale that is too small it is an MLP, and would look fine."""
+    run = tiny_run(tmp_path, kind="robust", robust_scale=scale, gamma=0.0, epochs=1)
+    trust = json.loads((run.folder.path / "analysis.json").read_text())["steps"]["trust"]
+    sample = run.samples["test"][0]
+    with torch.no_grad():
+        Z = run.model.f(torch.from_numpy(np.array(run.graph.features[sample.node_ids])))
+        Y = musegnn.unfold(Z, sample, run.model.energy, 3)
+    w = run.model.energy.trust(Y.double(), sample)
+    assert trust["median"] == pytest.approx(float(w.median()), rel=1e-3)
+    assert trust["share_below"] == pytest.approx(float((w < 0.1).double().mean()), abs=0.01)
+    text = " ".join(read(run.folder.path).text.split())
+    assert f"half of its edges count for {trust['median']:.2g} or less" in text
+    assert ("take a larger robust_scale" in text) == (scale < 1)
+
+
 def test_a_bound_that_says_nothing_has_a_tight_one_beside_it(tmp_path):
     run = tiny_run(tmp_path, lambda_=100.0, gamma=0.0, steps=1, prox="none", epochs=1)
     steps = json.loads((run.folder.path / "analysis.json").read_text())["steps"]
@@ -217,7 +235,7 @@ def test_each_stage_is_said_to_lower_its_own_energy(tmp_path, prox):
                 assert start == pytest.approx(float(problem.value(before.double(), Z.double())), rel=1e-5)
                 assert end < start
     percents = [
-        "from infinity" if start is None else f"{100 * (1 - end / start):.3g} %"
+        "from infinity, as Z violates the penalty" if start is None else f"by {100 * (1 - end / start):.3g} %"
         for start, end in steps["stages"]
     ]
     text = " ".join(read(run.folder.path).text.split())

@@ -1,5 +1,6 @@
 """`muse explain`: why a run gives a node its class."""
 
+from collections.abc import Iterable
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from musegnn.store import file_errors
 
 if TYPE_CHECKING:
     from musegnn.explaining import Disagreement, Explanation, Tension
+    from musegnn.explaining.explanation import Sum
     from musegnn.runs.explanation import Neighborhood
 
 DISAGREEING, RELATIONS = 5, 4
@@ -59,7 +61,7 @@ def explain(
     found, tense = around.explain(), around.tension()
     record = found.to_json() | _energy(around, tense)
     if without or like is not None:
-        record["what_if"] = _what_if(around, without or [], like)
+        record["what_if"] = _what_if(around, found, without or [], like)
     if draw is not None:
         with file_errors(draw):
             draw.write_text(explaining.draw(found, around.batch.sample, tense), encoding="utf-8")
@@ -106,7 +108,9 @@ def _disagreement(around: "Neighborhood", edge: "Disagreement") -> dict[str, Any
     return found if edge.trust is None else found | {"trust": edge.trust}
 
 
-def _what_if(around: "Neighborhood", without: list[str], like: str | None) -> dict[str, Any]:
+def _what_if(
+    around: "Neighborhood", found: "Explanation", without: list[str], like: str | None
+) -> dict[str, Any]:
     features_of: dict[int | str, Any] = {} if like is None else {around.node: around.features(like)}
     change = around.what_if([(around.node, other) for other in without], features_of)
     before, after = change.predicted
@@ -117,6 +121,7 @@ def _what_if(around: "Neighborhood", without: list[str], like: str | None) -> di
         "predicted": after,
         "predicted_name": around.class_name(after),
         "logit_change": float(change.after[before] - change.before[before]),
+        "margin": float(found.of_margin(change.after)),
     }
 
 
@@ -144,8 +149,18 @@ def _tell(found: "Explanation", record: dict[str, Any]) -> None:
 def _by_relation(found: "Explanation") -> str:
     """The ways of being joined that count most."""
     ways = sorted(found.by_relation().items(), key=lambda way: -sum(abs(one.percent) for one in way[1]))
-    told = [f"{way}: {' '.join(f'{one.percent:+.0f} %' for one in sums)}" for way, sums in ways[:RELATIONS]]
+    told = [f"{way}: {_percents(sums)}" for way, sums in ways[:RELATIONS]]
+    if rest := ways[RELATIONS:]:
+        told.append(f"{len(rest)} more: {_percents(one for _, sums in rest for one in sums)}")
     return "; ".join([*told, "forward: the node points to them"]) if told else "no neighbor has a share"
+
+
+def _percents(sums: Iterable["Sum"]) -> str:
+    """What is for the class, and what is against it."""
+    both = [0.0, 0.0]
+    for one in sums:
+        both[one.percent < 0] += one.percent
+    return " ".join(f"{percent:+.0f} %" for percent in both if percent)
 
 
 def _told(other: dict[str, Any]) -> str:
@@ -159,6 +174,7 @@ def _tell_change(record: dict[str, Any]) -> None:
     changes = [f"without {', '.join(change['without'])}"] if change["without"] else []
     changes += [] if change["like"] is None else [f"with the features of {change['like']}"]
     told = f"`{after}`, as before" if before == after else f"`{after}` in place of `{before}`"
-    show.line(
-        "what if", f"{' and '.join(changes)} it is {told}; its logit moves by {change['logit_change']:+.3g}"
-    )
+    over = f"margin over `{record['runner_up_name']}`" if record.get("runner_up_name") else "margin"
+    margin = f"the {over} goes from {record['margin']:.3g} to {change['margin']:.3g}"
+    moved = f"the logit of `{before}` moves by {change['logit_change']:+.3g}"
+    show.line("what if", f"{' and '.join(changes)} it is {told}; {margin}, {moved}")

@@ -173,7 +173,9 @@ def _print_labels(graph: Graph, figures: Statistics) -> None:
         if len(figures.relation_homophily) > 1:
             show.line("", "by relation: " + _shares(figures.relation_homophily))
         if figures.homophily < 0.5:
-            show.line("", "most neighbors differ: look at energy.kind=predictive, docs/energies.md")
+            show.line(
+                "", "most neighbors differ: look at energy.kind=predictive and relational, docs/energies.md"
+            )
     if figures.split_counts:
         parts = [part for part in figures.split_counts if not part.endswith("labeled")]
         text = (f"{part} {figures.split_counts[part]:,}" for part in parts)

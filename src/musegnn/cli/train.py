@@ -1,12 +1,13 @@
 """`muse train`: a recipe, a dataset or a graph -> a run folder."""
 
+import json
 import shlex
 import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +26,7 @@ from musegnn.recipes.finding import find
 
 if TYPE_CHECKING:
     from musegnn.recipes.pipeline import Prepared
-    from musegnn.training.config import Config
+    from musegnn.training.config import Config, SamplingConfig
 
 LONG_SECONDS = 60.0
 """An epoch that takes so long is hardly longer for the kernels that were compiled in it."""
@@ -155,6 +156,8 @@ def _begin(
     show.text(f"Training {config.name}" + (f": {config.about}" if config.about else ""))
     how: dict[str, Any] = {"workers": default_workers(), "device": execution.device, "say": show.line}
     prepared = prepare(config, graph, **places, **how)
+    if places["samples"] is not None:
+        _warn_of_samples(config.sampling, prepared.config.sampling, given, places["samples"])
     return _run(prepared, folder, execution, overwrite=overwrite, resume=False)
 
 
@@ -166,6 +169,23 @@ def _warn_of_ignored(config: "Config", given: Iterable[str]) -> None:
         warnings.warn(
             f"--set {name} changes nothing, since {reason} does not heed it. Leave it out.", stacklevel=2
         )
+
+
+def _warn_of_samples(
+    wanted: "SamplingConfig", drawn: "SamplingConfig", given: Iterable[str], samples: Path
+) -> None:
+    """Samples that are there stay as they were drawn."""
+    # As JSON, which has no tuples: a store was described in it.
+    asked, found = (json.loads(json.dumps(asdict(one) | one.settings)) for one in (wanted, drawn))
+    for name in given:
+        key = name.rpartition(".")[2]
+        if key in asked and asked[key] != found.get(key):
+            how = f"{key}={found[key]}" if key in found else f"sampler={found['sampler']}"
+            warnings.warn(
+                f"--set {name} changes nothing, since the samples of {samples} were drawn with {how}. "
+                "Leave it out, or leave --samples out.",
+                stacklevel=2,
+            )
 
 
 def _resume(folder: Path, graph: Path | None, samples: Path | None, execution: _Execution) -> Answer:

@@ -149,7 +149,7 @@ def bounds_by_sample(values: list[float], samples: int, note: str) -> Chart:
     places = [1 + k * (samples - 1) / max(len(values) - 1, 1) for k in range(len(values))]
     points = line("error bound", places, [100 * value for value in values], unit=" %") | {"mode": "markers"}
     layout = {
-        "xaxis": axis("samples, least bound first", tickformat="d"),
+        "xaxis": axis("samples, least bound first", **_whole_numbers(samples)),
         "yaxis": axis("|Y \u2212 Y*| / |Y| at most, %", rangemode="tozero"),
         "showlegend": False,
     }

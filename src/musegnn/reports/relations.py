@@ -23,7 +23,9 @@ def relations_of(
 ) -> dict[str, Any]:
     """Of each H_r, in each direction: its lambda, its norm, its singular values, and whom classes point to.
 
-        A_r[c, c'] = cos(y_c H_r, y_c'),   y_c: the mean embedding of the nodes of class c
+        A_r[c, c'] = cos(y_c H_r, y_c'),   y_c: the mean embedding of the nodes of class c, less that of all c
+
+    Less their mean, since after a ReLU all of them point the same way, more or less.
 
     Args:
         energy: With what it has learned.
@@ -51,6 +53,7 @@ def _way(H: torch.Tensor, Y: torch.Tensor | None) -> dict[str, Any]:
     found: dict[str, Any] = {"dim": len(H), "places": (kept + 1).tolist()}
     found["spectrum"] = [_short(value) for value in values[kept]]
     if Y is not None:
+        Y = Y - Y.mean(dim=0)
         said = torch.nn.functional.normalize(Y @ H, dim=1)
         heard = torch.nn.functional.normalize(Y, dim=1)
         found["affinity"] = [[_short(value) for value in row] for row in (said @ heard.T).tolist()]

@@ -170,6 +170,13 @@ def energy(run: RunFiles) -> Section | None:
         note += " Where the descent begins, Y = Z, the penalty is infinite: that term is not drawn."
     if fallen := _by_stage(steps.get("stages", [])):
         note += f" Each stage lowers an energy of its own, the last of which is drawn: {fallen}."
+    if trust := steps.get("trust"):
+        note += f" Behind the last step half of its edges count for {trust['median']:.2g} or less, where 1 is"
+        note += (
+            f" in full; {words.percent(trust['share_below'], 1)} of them for less than {trust['below']:g}."
+        )
+        if trust["share_below"] > 0.5:
+            note += " That is hardly a graph any more: take a larger robust_scale."
     content.append(charts.energies(terms, note))
     if steps["error_bounds"]:
         final = words.percent(steps["error_bounds"][-1])
@@ -192,9 +199,11 @@ def energy(run: RunFiles) -> Section | None:
 
 
 def _by_stage(stages: list[list[float | None]]) -> str:
-    """By how much each lowers its energy: 'from infinity, 3.4 %'; Z may violate the penalty."""
+    """By how much each lowers its energy: 'by 3.4 %'; that of Z is infinite if it violates the penalty."""
     told = [
-        "from infinity" if start is None or end is None else f"{100 * (1 - end / (start or 1)):.3g} %"
+        "from infinity, as Z violates the penalty"
+        if start is None or end is None
+        else f"by {100 * (1 - end / (start or 1)):.3g} %"
         for start, end in stages
     ]
     return ", ".join(told) if len(told) > 1 else ""
@@ -220,7 +229,8 @@ def relations(run: RunFiles) -> Section | None:
     note = (
         "Which class (across) sounds like what a class (down) says through H\u1d63: the cosine of y H\u1d63 "
     )
-    note += f"and y\u2032, their mean embeddings. The {len(classes)} most frequent classes."
+    note += "and y\u2032, the mean embeddings of both, less the mean of all shown. "
+    note += f"The {len(classes)} most frequent classes."
     for k, way in enumerate(ways):
         if way.get("affinity"):
             title = f"Affinity of classes: {way['name']}"

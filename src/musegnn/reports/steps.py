@@ -11,7 +11,10 @@ from musegnn.unfolding import unfold
 from musegnn.unfolding.descent import last_stage
 from musegnn.unfolding.nearer import tightened
 from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.robust import RobustProblem
 
+_DISTRUSTED = 0.1
+"""The weight below which an edge counts for next to nothing."""
 _LARGEST = 1 << 22
 """Numbers of a sample's Y for which some steps more in float64 take no more than a minute or so."""
 
@@ -22,7 +25,7 @@ def steps_of(model: MuseGNN, batch: Batch, asked: Asked, precision: str = "float
 
     Of several stages the last one, from where it starts. A term is infinite where Y^0 violates the penalty;
     there is no bound before the first step. If the last is above 1, so that it says nothing, there is a tight
-    one beside it, for which some steps more are taken.
+    one beside it, for which some steps more are taken. Of a robust energy also how much its edges count for.
     """
     model.eval()
     Z = transform(model, batch, precision=precision).float()
@@ -54,6 +57,9 @@ def steps_of(model: MuseGNN, batch: Batch, asked: Asked, precision: str = "float
     if bounds and bounds[-1] > 1 and problem.has_one_minimum and Z.numel() <= _LARGEST:
         known_so_far = exact.new_tensor(bounds[-1] * size)
         found["tight_bound"] = float(tightened(problem, Y.double(), exact, known_so_far)) / size
+    if isinstance(problem, RobustProblem) and len(w := problem.weights(Y.double())):
+        share = float((w < _DISTRUSTED).double().mean())
+        found["trust"] = {"median": float(w.median()), "below": _DISTRUSTED, "share_below": share}
     return found
 
 

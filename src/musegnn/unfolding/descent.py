@@ -181,7 +181,8 @@ class _Descent:
         energy, self.steps, self.learned = stage
         if energy.acceleration != "none" and alpha != "auto":
             raise InputError(
-                f"acceleration='{energy.acceleration}' has its own step sizes; got alpha={alpha}."
+                f"acceleration='{energy.acceleration}' has its own step sizes; got alpha={alpha}. "
+                "Leave it at 'auto'."
             )
         exact = torch.promote_types(Z.dtype, torch.float32)
         like = Z.new_empty((), dtype=exact).expand(Z.shape)
