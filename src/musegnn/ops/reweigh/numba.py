@@ -58,7 +58,7 @@ def _slope(law, t):
     """rho'(t)."""
     exponent, cutoff, _ = law
     near = type(t)(1) + t
-    # A power takes as long as a fifth of a row of 128 numbers; those with a name do without.
+    # A power takes as long as a sixth of a row of 128 numbers; whole ones do without.
     if exponent == -2:
         slope = type(t)(1) / (near * near)
     elif exponent == -1:
