@@ -122,7 +122,7 @@ def test_alone_it_lists_benches_and_contenders(capsys):
         (["gamma", "--data", "debian", "--models", "GCN online"], "The rows of gamma are no contenders"),
         (["speed", "--data", "debian", "--models", "gnc-online"], "Did you mean GCN online?"),
         (["speed", "--data", "debian", "--seeds", "1,1"], "--seeds takes how many, such as 3"),
-        (["speed", "--data", "debian", "--seeds", "0"], "--seeds takes how many, such as 3"),
+        (["speed", "--data", "debian", "--seeds", "0"], "or '4,' for one alone; got '0'"),
         (["speed", "--data", "debian", "--seeds", "a"], "got 'a'"),
         (["gamma", "--data", "cora"], "cora is read from raw files: pass --root"),
         (["energy", "--data", "debian", "--set", "gamma=1"], "gamma is what the rows of energy are about"),

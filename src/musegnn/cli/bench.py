@@ -170,7 +170,7 @@ def _split(text: str) -> list[str]:
 
 
 def _seeds(text: str) -> list[int]:
-    """'3' -> 0, 1, 2; '3,5' -> 3, 5."""
+    """'3' -> 0, 1, 2; '3,5' -> 3, 5; '3,' -> 3."""
     try:
         numbers = [int(word) for word in _split(text)]
     except ValueError:
@@ -178,7 +178,8 @@ def _seeds(text: str) -> list[int]:
     seeds = list(range(numbers[0])) if len(numbers) == 1 and "," not in text else numbers
     if not seeds or min(seeds) < 0 or len(set(seeds)) != len(seeds):
         raise InputError(
-            f"--seeds takes how many, such as 3, or which, such as 0,1,2, each once; got {text!r}."
+            f"--seeds takes how many, such as 3, or which, each once, such as 0,1,2, or '4,' for one alone; "
+            f"got {text!r}."
         )
     return seeds
 
