@@ -211,6 +211,7 @@ def test_a_bound_that_says_nothing_has_a_tight_one_beside_it(tmp_path):
     assert steps["tight_bound"] <= min(3.1 * away, steps["error_bounds"][-1])
     text = " ".join(read(run.folder.path).text.split())
     assert f"Going on from there shows that it is at most {100 * steps['tight_bound']:.3g}" in text
+    assert f"one of them is within {100 * steps['tight_bound']:.3g}" in text
     # There was one step, which is told once.
     assert "Steps 0 to 1 lower it by" in text
     assert "The last one still by" not in text

@@ -49,8 +49,10 @@ def result(run: RunFiles) -> Section:
                 )
             )
     if found.get("error_bound") is not None:
-        bound = words.percent(found["error_bound"])
-        tiles.append(_tile("error bound", bound, "|Y \u2212 Y*| / |Y|, largest of the samples"))
+        about, steps = "|Y \u2212 Y*| / |Y|, largest of the samples", (run.analysis or {}).get("steps") or {}
+        if tight := steps.get("tight_bound"):
+            about += f"; one of them is within {words.percent(tight)}, by a nearer point"
+        tiles.append(_tile("error bound", words.percent(found["error_bound"]), about))
     if found["best_epoch"]:
         epochs = f"of {found['epochs']}, chosen on the validation nodes"
         tiles.append(_tile("best epoch", words.whole(found["best_epoch"]), epochs))
