@@ -13,7 +13,7 @@ import torch
 import musegnn
 from machine import one_thread as one_thread
 from musegnn import Graph, ShadowKHop
-from musegnn.cli import train as command
+from musegnn.cli import telling
 from musegnn.cli.main import main
 from musegnn.training.checkpoint import write_json
 from musegnn.training.config import Config
@@ -265,8 +265,8 @@ def test_a_graph_that_cannot_be_learned_from(place, capsys):
 )
 def test_the_time_left_is_told_once(took, behind, said, monkeypatch, capsys):
     clock = iter([0.0, *itertools.accumulate(map(float, took))])
-    monkeypatch.setattr(command.time, "monotonic", lambda: next(clock))
-    table = command._Table(len(took), "accuracy")
+    monkeypatch.setattr(telling.time, "monotonic", lambda: next(clock))
+    table = telling.EpochTable(len(took), "accuracy")
     event = {"event": "epoch", "loss": 1.0, "train_accuracy": 0.5, "samples_per_second": 1.0, "waited": 0.0}
     told = []
     for epoch in range(1, len(took) + 1):

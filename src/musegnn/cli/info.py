@@ -10,7 +10,7 @@ import typer
 from musegnn.cli import info_pack, info_samples, show
 from musegnn.cli.answer import Answer
 from musegnn.cli.graphs import open_graph
-from musegnn.cli.train import following, tell_result
+from musegnn.cli.telling import following, tell_result
 from musegnn.datasets import catalog
 from musegnn.features import packed
 from musegnn.graph import Graph

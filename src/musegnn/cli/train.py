@@ -19,6 +19,7 @@ from musegnn.cli.graphs import check_out
 from musegnn.cli.runs import check_run, pick_device
 from musegnn.cli.settings import parse
 from musegnn.cli.start import INTERRUPTED
+from musegnn.cli.telling import EpochTable, following, tell_result
 from musegnn.errors import InputError
 from musegnn.graph.threads import default_workers
 from musegnn.ranks import current
@@ -27,9 +28,6 @@ from musegnn.recipes.finding import find
 if TYPE_CHECKING:
     from musegnn.recipes.pipeline import Prepared
     from musegnn.training.config import Config, SamplingConfig
-
-LONG_SECONDS = 60.0
-"""An epoch that takes so long is hardly longer for the kernels that were compiled in it."""
 
 
 def train(
@@ -222,7 +220,7 @@ def _run(
     keep_freed_memory()
     config = prepared.config
     _print_plan(prepared, folder, execution)
-    table = _Table(config.training.epochs, config.training.metric)
+    table = EpochTable(config.training.epochs, config.training.metric)
     with open_loggers(execution.loggers, folder, resume=resume) as listeners, _told_how_to_resume(folder):
 
         def listen(event: dict[str, Any]) -> None:
@@ -283,110 +281,8 @@ def _print_plan(prepared: "Prepared", folder: Path, execution: _Execution) -> No
     show.line("run folder", str(folder))
 
 
-class _Table:
-    """A line for each epoch, and once how long the others will take.
-
-    The first epoch also compiles kernels, for some seconds: where it is short, the second one tells.
-    """
-
-    def __init__(self, epochs: int, metric: str) -> None:
-        self.epochs, self.metric = epochs, metric
-        self.began = time.monotonic()
-        self.num_told = 0
-        self.is_estimated = False
-        # Five numbers and a star.
-        self.is_wide = show.fits(55)
-
-    def tell(self, event: dict[str, Any]) -> None:
-        if event["event"] == "start":
-            _print_homes(event)
-        if event["event"] == "profile":
-            _print_profile(event["milliseconds"])
-        if event["event"] != "epoch":
-            return
-        if not self.num_told:
-            self.line("\n  epoch", "loss", "train", "valid", speed=("samples/s", "waited"))
-        valid = event.get(f"valid_{self.metric}")
-        shown = "" if valid is None else f"{100 * valid:.2f}"
-        best = " *" if event.get("best_epoch") == event["epoch"] else ""
-        speed = f"{event['samples_per_second']:.2f}", f"{100 * event['waited']:.0f}%"
-        numbers = f"{event['loss']:.4f}", f"{100 * event['train_accuracy']:.2f}", shown
-        self.line(f"{event['epoch']:>7}", *numbers, speed=speed, star=best)
-        self.num_told += 1
-        self.estimate(self.epochs - event["epoch"])
-
-    def estimate(self, num_left: int) -> None:
-        """How long so many epochs will take, by the last one."""
-        now = time.monotonic()
-        took, self.began = now - self.began, now
-        is_fit = self.num_told > 1 or took > LONG_SECONDS or num_left == 1
-        if is_fit and num_left and not self.is_estimated:
-            print(f"         about {show.duration(took * num_left)} for {show.count(num_left, 'more epoch')}")
-            self.is_estimated = True
-
-    def line(self, epoch: str, *numbers: str, speed: tuple[str, str], star: str = "") -> None:
-        """How fast it was is left out where the terminal is narrow."""
-        told = [epoch, *(f"{number:>7}" for number in numbers)]
-        told += [f"{speed[0]:>9}", f"{speed[1]:>6}"] if self.is_wide else []
-        print("  ".join(told) + star, flush=True)
-
-
-def _print_homes(event: dict[str, Any]) -> None:
-    """Where the large things lie, where that was a choice: with a GPU, with M, or past memory."""
-    homes = {"gpu": "on the GPU", "ram": "in memory", "mapped": "on disk", "cached": "", "packed": ""}
-    places = {"device": "on the GPU", "host": "in memory", "disk": "on disk"}
-    if event["device"] != "cpu" or event["features_about"]:
-        show.line("features", homes[event["features"]] or f"{event['features']}: {event['features_about']}")
-    if event["means"] is not None:
-        show.line("means", places[event["means"]])
-
-
-def _print_profile(milliseconds: dict[str, float]) -> None:
-    if not milliseconds:
-        print("\n  --profile begins behind the tenth step, and there were no more. Take --epochs.")
-        return
-    print("\n  where the time of a step goes, ms")
-    for part, value in milliseconds.items():
-        print(f"  {part:<10}{value:>9.2f}")
-    beside = "copy runs beside the others; " if "copy" in milliseconds else ""
-    print(f"  {beside}the steps one by one are in trace.json (https://ui.perfetto.dev)")
-
-
 def _answer(folder: Path, result: dict[str, Any]) -> Answer:
     return Answer({"run": str(folder), **result}, lambda: tell_result(folder, result), following(folder))
-
-
-def following(folder: Path) -> str:
-    """What to do with a finished run."""
-    name = shlex.quote(str(folder))
-    return f"muse evaluate {name}, or muse predict {name} --nodes all --out predictions.csv"
-
-
-def tell_result(folder: Path, result: dict[str, Any]) -> None:
-    """What a finished run has reached."""
-    print()
-    for split in ("valid", "test"):
-        if all(result.get(f"{split}_{name}") is not None for name in ("accuracy", "macro_f1")):
-            parts = [f"{name} {100 * result[f'{split}_{name}']:.2f} %" for name in ("accuracy", "macro_f1")]
-            show.line(split, ", ".join(parts))
-    expected = result.get("expected") or {}
-    for split in ("test", "valid"):
-        if f"{split}_accuracy" in expected:
-            show.line(
-                "expected",
-                f"{split} accuracy {100 * expected[f'{split}_accuracy']:.2f} %",
-                expected.get("source", ""),
-            )
-    # Without steps there is none.
-    if result["error_bound"] is not None:
-        bound = result["error_bound"]
-        told = f"|Y - Y*| <= {show.bound(bound)} on every test sample{show.says_nothing(bound)}"
-        show.line("error bound", told + "; the page may have a tighter one" * (bound > 1))
-    show.line(
-        "took", f"{show.duration(result['seconds'])}, {result['peak_rss_mb']:,.0f} MB of memory at its peak"
-    )
-    if (folder / "report.html").is_file():
-        show.line("report", f"{folder / 'report.html'} (open it in a browser)")
 
 
 def _free_folder(name: str) -> Path:
