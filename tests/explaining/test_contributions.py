@@ -1,6 +1,7 @@
 """Shares add up to the logits, and each of them is what dense matrices say."""
 
 import os
+from contextlib import nullcontext
 
 import numpy as np
 import problems
@@ -8,11 +9,12 @@ import pytest
 import torch
 from explained_cases import OUT, Case, Tilted, constant_of_g, dense_split, random_case
 from problems import CLOSE, refused
-from test_relational import DIM, graph, learned
+from test_relational import DIM, KINDS, graph, kinds, learned, ranks
+from test_typed_steps import paces
 from torch import nn
 from torch.autograd.functional import jacobian
 
-from musegnn import Energy, MuseGNN, Predictive, Staged, unfold
+from musegnn import Energy, MuseGNN, Predictive, Robust, Staged, unfold
 from musegnn.explaining import explain, split_embedding
 from musegnn.unfolding.subgraph import as_sample
 from musegnn.unfolding.typed import TypedProblem
@@ -216,6 +218,47 @@ def test_what_cannot_be_explained_is_refused():
     case.model.train()
     with refused("The model is in training mode, with dropout. Call model.eval() first."):
         explain(*case.given, seen=case.seen)
+
+
+@kinds
+@ranks
+@paces
+@pytest.mark.parametrize("stages", [1, 3])
+def test_shares_add_up_for_learned_matrices(kind, rank, acceleration, stages):
+    """With means that some rows do not have, and nothing left over."""
+    g, prox = graph(4, hub=True), "none" if acceleration == "chebyshev" else "relu"
+    how = {"num_relations": 2, "gamma": 0.4, "prox": prox, "rank": rank, "acceleration": acceleration}
+    energies = [learned(KINDS[kind](**how), seed) for seed in range(stages)]
+    torch.manual_seed(0)
+    energy = energies[0] if stages == 1 else Staged(energies)
+    model = MuseGNN(5, OUT, DIM, energy, 6, layers=1).double().eval()
+    (features, mu), seen = (torch.randn(9, n).double() for n in (5, DIM)), torch.arange(9) % 3 > 0
+    found = explain(model, as_sample(g, 9), features, mu, seen=seen, node=4)
+    with torch.no_grad():
+        expected = model.g(model.embed(g, features, mu, seen=seen))[4]
+    total = found.shares.sum(axis=0) + found.means.sum(axis=0) + found.bias
+    np.testing.assert_allclose(total, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.logits, expected, rtol=1e-9, atol=1e-9)
+    assert np.abs(found.means).max() > 1e-6
+    assert np.abs(np.delete(found.shares, 4, axis=0)).max() > 1e-6
+
+
+@pytest.mark.parametrize("power", [-2.0, 0.0, 1.0])
+def test_shares_of_a_robust_energy_add_up_with_its_weights_held(power):
+    """To the same embeddings, though weights depend on them; without holding them they would not."""
+    g = graph(4, hub=True)
+    torch.manual_seed(0)
+    energy = Robust(3.0, 0.4, power=power, scale=0.05)
+    model = MuseGNN(5, OUT, DIM, energy, 6, layers=1).double().eval()
+    features, mu = (torch.randn(9, n).double() for n in (5, DIM))
+    given = model, as_sample(g, 9), features, mu
+    found = explain(*given, node=4)
+    total = found.shares.sum(axis=0) + found.means.sum(axis=0) + found.bias
+    with torch.no_grad():
+        np.testing.assert_allclose(total, model.g(model.embed(g, features, mu))[4], rtol=1e-9, atol=1e-9)
+    energy.linearized = nullcontext
+    free = explain(*given, node=4)
+    assert np.abs(free.rest).max() > 1e-3 * np.abs(free.shares).max()
 
 
 def test_shares_ask_for_no_gradient_of_what_is_learned_and_leave_it_as_it_was(monkeypatch):

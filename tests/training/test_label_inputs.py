@@ -107,7 +107,7 @@ def test_the_whole_graph_sees_all_training_classes(run, tmp_path):
 def test_an_explanation_adds_up(run):
     node = int(np.flatnonzero(run.graph.split == 2)[0])
     why = run.explain(node, hops=1)
-    total = why.shares.sum(axis=0) + why.means.sum(axis=0) + why.bias + why.rest
+    total = why.shares.sum(axis=0) + why.means.sum(axis=0) + why.bias
     np.testing.assert_allclose(total, why.logits, atol=1e-5)
     logits = np.log(run.predict([node], hops=1).probabilities[0])
     np.testing.assert_allclose(total - total.mean(), logits - logits.mean(), atol=1e-4)

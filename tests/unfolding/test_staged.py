@@ -106,9 +106,7 @@ def test_a_run_with_stages_is_a_run(tmp_path):
     again = musegnn.load_run(tmp_path / "run", graph=g, samples=store)
     assert np.array_equal(again.predict([3, 4]).probabilities, run.predict([3, 4]).probabilities)
     why = again.explain(3, hops=2)
-    total = why.shares.sum(axis=0) + why.bias + why.rest
-    np.testing.assert_allclose(total, why.logits, atol=1e-5)
-    np.testing.assert_allclose(why.rest, 0, atol=1e-5)
+    np.testing.assert_allclose(why.shares.sum(axis=0) + why.bias, why.logits, rtol=1e-4, atol=1e-5)
     assert again.evaluate("test", "full")["test"].metrics["accuracy"] > 0.3
 
 
