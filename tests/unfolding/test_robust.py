@@ -63,11 +63,12 @@ def test_value_and_gradient_are_those_of_the_formula(rho, laplacian):
 
 
 @rhos
-@given(seed=st.integers(0, 500), scale=st.floats(0.01, 10), lambda_=st.floats(0.1, 30))
-def test_every_step_descends(rho, seed, scale, lambda_):
-    g, Z = graph(seed), rows(14, seed)
+@given(seed=st.integers(0, 500), n=st.integers(1, 14), scale=st.floats(0.01, 10), lambda_=st.floats(0.1, 30))
+def test_every_step_descends(rho, seed, n, scale, lambda_):
+    """With a hub; of one node, without edges."""
+    g, Z = graph(seed, n), rows(n, seed)
     energy = Robust(lambda_, 0.3, prox="relu", **RHOS[rho][0], scale=scale)
-    trace = unfold(Z, g, energy, 8, mu=rows(14, seed + 1), trace=True)
+    trace = unfold(Z, g, energy, 8, mu=rows(n, seed + 1), trace=True)
     energies = trace.energies[1:]
     assert (energies[1:] <= energies[:-1] * (1 + 1e-12)).all()
 

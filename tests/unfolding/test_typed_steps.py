@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import replace
+from math import inf
 from weakref import ref
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from test_relational import DIM, KINDS, by_tape, dense_ties, graph, kinds, learned, ranks, rows
 
 from machine import only_on_a_gpu
-from musegnn import Draws, Energy, MuseGNN, Predictive, Robust, ShadowKHop, unfold
+from musegnn import Draws, Energy, MuseGNN, Predictive, Robust, ShadowKHop, Staged, unfold
 from musegnn.explaining import explain, tension
 from musegnn.graph.relation import codes_of
 from musegnn.unfolding import stacks, typed
@@ -79,6 +80,61 @@ def test_the_way_back_by_hand_is_that_of_autograd(kind, rank, acceleration, monk
         steps_back.clear()
         torch.testing.assert_close(found, expected, msg=lambda text, name=name: f"{name}: {text}")
         assert all(part.abs().max() > 0 for part in found)
+
+
+def checked(energy):
+    """By Z, the means and the start."""
+    g, given = graph(6, nodes=5, hub=True), [part.requires_grad_() for part in rows(5)]
+    energy.requires_grad_(False)
+    return torch.autograd.gradcheck(lambda Z, mu, init: unfold(Z, g, energy, 4, mu=mu, init=init), given)
+
+
+@kinds
+@pytest.mark.parametrize(("acceleration", "stages"), [("none", 1), ("momentum", 1), ("none", 2)])
+def test_gradcheck(kind, acceleration, stages):
+    how = {"num_relations": 2, "gamma": 0.4, "acceleration": acceleration}
+    energies = [learned(KINDS[kind](**how), seed) for seed in range(stages)]
+    assert checked(energies[0] if stages == 1 else Staged(energies))
+
+
+def test_gradcheck_of_the_robust_energy():
+    assert checked(Robust(2.0, 0.4, scale=0.5))
+
+
+@kinds
+@ranks
+@pytest.mark.parametrize("acceleration", ["none", "momentum"])
+def test_what_is_learned_has_the_slope_of_a_difference(kind, rank, acceleration, monkeypatch):
+    """Of steps that stay as long as they are: step sizes depend on lambda and H, but carry no gradient."""
+    g = graph(6, hub=True)
+    weights, Z, mu = rows(g.num_nodes)
+    how = {"rank": rank, "limit": 1.5 if rank is None else inf, "acceleration": acceleration}
+    energy = learned(KINDS[kind](num_relations=2, gamma=0.4, **how), 2)
+    problem = energy.problem(Z, g, mu=mu)
+    assert not problem.rows.requires_grad
+    size, form = problem._size, type(problem._form)
+
+    def held(self):
+        most = self.mixed.lambdas.amax(dim=1)[:, None, None]
+        return size / (len(most) * most)
+
+    monkeypatch.setattr(form, "size", held)
+
+    def outcome():
+        return (weights * unfold(Z, g, energy, 5, mu=mu)).sum()
+
+    slopes = torch.autograd.grad(outcome(), list(energy.parameters()))
+    for (name, part), slope in zip(energy.named_parameters(), slopes, strict=True):
+        moved = torch.randn(part.shape, generator=torch.Generator().manual_seed(1), dtype=part.dtype)
+        ends = []
+        for move in (1e-6, -2e-6):
+            with torch.no_grad():
+                part += move * moved
+                ends.append(float(outcome()))
+        with torch.no_grad():
+            part += 1e-6 * moved
+        expected = (ends[0] - ends[1]) / 2e-6
+        assert float((slope * moved).sum()) == pytest.approx(expected, rel=1e-5, abs=1e-7), name
 
 
 @kinds
