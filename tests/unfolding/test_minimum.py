@@ -133,8 +133,8 @@ def test_too_few_steps(conjugate):
     size = residual.square().sum() / (residual * (H @ residual)).sum()
     bound = float((residual - size * (H @ residual)).norm()) / problem.tau
     message = (
-        f"After 1 steps the minimizer is known to {bound:.3g} only. Allow more (max_steps), a larger "
-        "tolerance, or precondition='jacobi'."
+        f"After 1 steps the minimizer is known to {bound:.3g} only. Allow more (max_steps) or a larger "
+        "tolerance; the paper's energy may have precondition='jacobi'."
     )
     with problems.refused(message, DivergenceError) as caught:
         solve(Z, s, Energy(20.0, prox="none"), max_steps=1)

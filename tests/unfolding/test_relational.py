@@ -13,7 +13,7 @@ from problems import refused
 
 from musegnn import Energy, Graph, MuseGNN, Predictive, Relational, solve, unfold
 from musegnn.errors import DivergenceError, InputError
-from musegnn.unfolding.mixing import Mixings
+from musegnn.unfolding.mixing import Mixings, _norm
 from musegnn.unfolding.nearer import tightened
 from musegnn.unfolding.subgraph import as_sample
 
@@ -191,6 +191,41 @@ def test_the_norms_of_h_are_bounded_tightly_and_held(rank, size):
     torch.testing.assert_close(factors.taken_from(2 * many, many), 2 * X - X @ matrices)
     torch.testing.assert_close(factors.transposed().times(many), X @ back)
     torch.testing.assert_close(factors.transposed().weighed(weights).times(many), (weight * X) @ back)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [1, 7, 64])
+@pytest.mark.parametrize("size", [1e-30, 1e-23, 1e-3, 1.0, 1e15])
+def test_norms_are_bounded_whatever_their_size(dim, size, dtype):
+    made = torch.Generator().manual_seed(0)
+    H = size * torch.randn(9, dim, dim, generator=made, dtype=dtype)
+    H[0] = 0
+    H[1] = torch.outer(H[1, 0], H[1, :, 0])
+    exact = torch.linalg.matrix_norm(H.double(), 2)
+    assert (_norm(H) >= exact * (1 - 1e-15)).all()
+    assert (_norm(H)[2:] <= 1.05 * exact[2:]).all()
+
+
+@pytest.mark.parametrize("limit", [1e-3, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_matrices_are_held_or_are_no_numbers(limit, dtype):
+    """However large what is learned, one direction of it far larger than the others."""
+    made = Mixings(1, 64, limit=limit).to(dtype)
+    generator = torch.Generator().manual_seed(0)
+    u, v = torch.nn.functional.normalize(torch.randn(2, 64, generator=generator, dtype=torch.float64))
+    Q = torch.linalg.qr(torch.randn(64, 64, generator=generator, dtype=torch.float64)).Q
+    told = set()
+    for size in 10.0 ** np.arange(0, 13, 0.5):
+        with torch.no_grad():
+            made.W.copy_(size * torch.outer(u, v) + 3 * Q)
+            (factors, norms), held = made(), made.matrices()[0].double()
+        told.add(bool(held.isfinite().all()))
+        if held.isfinite().all():
+            exact = float(torch.linalg.matrix_norm(held, 2))
+            assert exact <= float(norms[0])
+            assert float(norms[0]) <= limit * 1.01
+            assert factors.H is not None
+    assert told == {False, True}
 
 
 @ranks
@@ -386,17 +421,17 @@ def test_settings_that_cannot_be_are_refused(kind):
         ),
         ({"dim": 12.5}, "dim must be a whole number, 1 or more, the width of Y; got 12.5."),
         ({"dim": 0}, "dim must be a whole number, 1 or more, the width of Y; got 0."),
-        ({"limit": 0}, "limit must be a number above 0; got 0."),
-        ({"limit": "2"}, "limit must be a number above 0; got '2'."),
+        ({"limit": 0}, "limit must be a number in 1e-06..1e+06, or inf; got 0."),
+        ({"limit": "2"}, "limit must be a number in 1e-06..1e+06, or inf; got '2'."),
         (
             {"lambda_": float("nan")},
-            "lambda_ must be a number above 0, from where it is learned, and gamma one of 0 or more; got nan "
-            "and 0.0.",
+            "lambda_ must be a number in 1e-30..1e+30, from where it is learned, and gamma one of 0 or more; "
+            "got nan and 0.0.",
         ),
         (
             {"gamma": inf},
-            "lambda_ must be a number above 0, from where it is learned, and gamma one of 0 or more; got 1.0 "
-            "and inf.",
+            "lambda_ must be a number in 1e-30..1e+30, from where it is learned, and gamma one of 0 or more; "
+            "got 1.0 and inf.",
         ),
         (
             {"num_relations": 1.5},

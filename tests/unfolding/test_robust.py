@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import unchecked as unchecked
-from musegnn import Energy, Graph, Robust, unfold
+from musegnn import Energy, Graph, Robust, solve, unfold
 from musegnn.errors import InputError
+from musegnn.unfolding.subgraph import as_sample
 
 RHOS = {
     "geman": ({}, lambda t: t / (1 + t)),
@@ -79,6 +80,28 @@ def test_where_the_steps_end_nothing_pulls(rho):
     energy = Robust(3.0, 0.0, prox="none", **RHOS[rho][0], scale=0.3)
     Y = unfold(Z, g, energy, 3000)
     assert float(energy.half_gradient(Y, Z, g).abs().max()) < 1e-9
+
+
+@smooth_rhos
+@pytest.mark.parametrize("prox", ["none", "relu"])
+def test_a_stationary_point_is_solved_for(rho, prox):
+    g, Z = graph(), rows(14)
+    energy = Robust(3.0, 0.0, prox=prox, **RHOS[rho][0], scale=0.3)
+    Y = solve(Z, g, energy)
+    torch.testing.assert_close(unfold(Z, g, energy, 1, init=Y), Y, rtol=1e-8, atol=1e-8)
+
+
+def test_trust_is_in_the_order_of_what_it_is_asked_for():
+    g, Y = graph(), rows(14)
+    energy, sample = Robust(2.0, scale=0.3), as_sample(g, 14)
+    edges = torch.from_numpy(np.stack(sample.edge_index()))
+    expected = energy.trust(Y, g)
+    order = torch.randperm(len(expected), generator=torch.Generator().manual_seed(0))
+    found = energy.trust(
+        Y, torch.cat([edges[:, order], edges[:, order[:5]], edges.new_full((2, 1), 3)], dim=1)
+    )
+    torch.testing.assert_close(found, torch.cat([expected[order], expected[order[:5]], Y.new_ones(1)]))
+    assert expected.min() < 0.9
 
 
 @laplacians

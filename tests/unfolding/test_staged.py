@@ -50,6 +50,14 @@ def test_stages_are_descents_one_behind_the_other(prox):
     torch.testing.assert_close(seeds, Y[: len(seeds)])
 
 
+def test_stages_of_a_stage_are_stages():
+    g, (a, b, c) = graph(), three()
+    Z, *_ = rows(g.num_nodes)
+    nested = Staged([Staged([a, b]), c])
+    assert torch.equal(unfold(Z, g, nested, 6), unfold(Z, g, Staged([a, b, c]), 6))
+    assert len(nested.energies) == 3
+
+
 def test_one_stage_is_the_energy():
     g, energy = graph(), three()[0]
     Z, *_ = rows(g.num_nodes)
@@ -120,12 +128,12 @@ def test_stages_of_fused_energies_are_taken_on_the_whole_graph_too(tmp_path):
 
 
 def test_what_is_held_for_shares_is_held_in_every_stage():
-    robust = [Robust(1.0), Robust(2.0)]
-    energy = Staged(robust)
-    before = [dict(vars(one)) for one in robust]
-    with energy.linearized():
-        assert all(vars(one) != old for one, old in zip(robust, before, strict=True))
-    assert [dict(vars(one)) for one in robust] == before
+    robust = [Robust(torch.nn.Parameter(torch.tensor(1.0))), Robust(2.0)]
+    held = Staged(robust).linearized()
+    assert all(one._is_frozen for one in held.energies)
+    assert not any(one.requires_grad for one in held.parameters())
+    assert not any(one._is_frozen for one in robust)
+    assert robust[0].lambda_.requires_grad
 
 
 @pytest.mark.parametrize(

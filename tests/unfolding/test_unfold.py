@@ -357,11 +357,14 @@ def test_a_penalty_that_makes_nan_is_found():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([[1.0]], "Z must be a floating-point tensor of shape (nodes, dim), got list."),
-        (torch.zeros(6), "Z must be a floating-point tensor of shape (nodes, dim), got torch.float32[6]."),
+        ([[1.0]], "Z must be a floating-point tensor of shape (nodes, dim), dim 1 or more; got list."),
+        (
+            torch.zeros(6),
+            "Z must be a floating-point tensor of shape (nodes, dim), dim 1 or more; got torch.float32[6].",
+        ),
         (
             torch.zeros(6, 2, dtype=torch.int64),
-            "Z must be a floating-point tensor of shape (nodes, dim), got torch.int64[6, 2].",
+            "Z must be a floating-point tensor of shape (nodes, dim), dim 1 or more; got torch.int64[6, 2].",
         ),
         (torch.zeros(5, 2), "The subgraph has 6 nodes, but there are 5 rows. Pass a row for each node."),
     ],
@@ -422,7 +425,7 @@ def test_wrong_subgraphs(given, message):
 
 def test_a_rise_is_looked_for_only_where_it_may_happen(monkeypatch):
     s, called = ZOO["random"], []
-    monkeypatch.setattr(descent, "_check_falling", lambda *args: called.append(args))
+    monkeypatch.setattr(descent, "check_falling", lambda *args: called.append(args))
     unfold(problems.normal(s), s, Energy(2.0))
     assert not called
 

@@ -10,8 +10,7 @@ dB = sum_k a (S_k * G_k) it gives dZ = G_0 + dB, and dmu = gamma dB, since Z and
 as Z + gamma mu, and Z is also where the steps begin. A share is derivative times input.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -25,7 +24,7 @@ from musegnn.explaining.explanation import Explanation, Hops
 from musegnn.models import MuseGNN
 from musegnn.sampling.record import Sample
 from musegnn.unfolding import unfold
-from musegnn.unfolding.contract import AbstractEnergy, Seen
+from musegnn.unfolding.contract import Seen
 from musegnn.unfolding.descent import last_stage
 from musegnn.unfolding.penalty import EntrywisePenalty, Rows
 
@@ -44,6 +43,7 @@ class Split(NamedTuple):
     """What a penalty leaves that is not homogeneous, such as L1 or a box; without one, rounding."""
 
 
+@torch.inference_mode(mode=False)
 def explain(
     model: MuseGNN,
     sample: Sample,
@@ -95,6 +95,7 @@ def explain(
     )
 
 
+@torch.inference_mode(mode=False)
 def split_embedding(
     model: MuseGNN,
     sample: Sample,
@@ -136,19 +137,6 @@ def check_mode(model: MuseGNN) -> None:
         raise InputError("The model is in training mode, with dropout. Call model.eval() first.")
 
 
-@contextmanager
-def frozen(energy: AbstractEnergy) -> Iterator[None]:
-    """Inside, what it has learned is no parameter; behind it all is as it was."""
-    learned = [part for part in energy.parameters() if part.requires_grad]
-    for part in learned:
-        part.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for part in learned:
-            part.requires_grad_()
-
-
 class _Steps:
     """Y_v as a function of Z and mu, and the way back."""
 
@@ -164,17 +152,15 @@ class _Steps:
     ) -> None:
         check_mode(model)
         Z = base_predictions(model, sample, features).requires_grad_()
-        mu = None if mu is None else mu.detach().to(Z).requires_grad_()
+        mu = None if mu is None else mu.detach().to(Z).clone().requires_grad_()
         self._inputs = [Z] if mu is None else [Z, mu]
-        self._energy, alpha = model.energy, model.alpha
-        # Shares are of Z and mu: what has been learned is given, and needs no way back.
-        with frozen(model.energy):
-            (energy, K, _), init = last_stage(Z, sample, model.energy, model.steps, alpha, mu, seen=seen)
-            if energy.acceleration == "none":
-                before = unfold(Z, sample, energy, max(K - 1, 0), alpha, mu, init=init, seen=seen)
-                Y = unfold(Z, sample, energy, min(K, 1), alpha, mu, init=before, seen=seen)
-            else:
-                Y = before = unfold(Z, sample, energy, K, alpha, mu, init=init, seen=seen)
+        whole, alpha = model.energy.linearized(), model.alpha
+        (energy, K, _), init = last_stage(Z, sample, whole, model.steps, alpha, mu, seen=seen)
+        if energy.acceleration == "none":
+            before = unfold(Z, sample, energy, max(K - 1, 0), alpha, mu, init=init, seen=seen)
+            Y = unfold(Z, sample, energy, min(K, 1), alpha, mu, init=before, seen=seen)
+        else:
+            Y = before = unfold(Z, sample, energy, K, alpha, mu, init=init, seen=seen)
         self._Y_v = Y[row]
         with torch.no_grad():
             exact = [part.detach().double() for part in (Y, Z, before)]
@@ -183,7 +169,7 @@ class _Steps:
             size = max(float(exact[0].norm()), 1e-30)
             self.error_bound = float(problem.error_bound(*exact)) / size if K else inf
         # A kernel treats all columns alike, and apart from each other; so does a matrix.
-        is_alone = energy is model.energy and isinstance(energy.penalty, EntrywisePenalty)
+        is_alone = energy is whole and isinstance(energy.penalty, EntrywisePenalty)
         self._is_by_column = is_alone and (problem.fused() is not None or problem.matrix() is not None)
 
     @property
@@ -203,8 +189,7 @@ class _Steps:
 
     def _times_input(self, G: Float[Tensor, " dim"]) -> list[Rows]:
         """Derivatives of <G, Y_v> times Z, and times mu."""
-        with self._energy.linearized():
-            slopes = torch.autograd.grad(self._Y_v, self._inputs, G, retain_graph=True)
+        slopes = torch.autograd.grad(self._Y_v, self._inputs, G, retain_graph=True)
         return [slope * part.detach() for slope, part in zip(slopes, self._inputs, strict=True)]
 
 

@@ -31,8 +31,8 @@ from musegnn.models import MLP, MuseGNN
 from musegnn.progress import progress
 from musegnn.sampling.record import Sample
 from musegnn.unfolding import AbstractEnergy, AbstractProblem, unfold
+from musegnn.unfolding.checks import check_rows
 from musegnn.unfolding.contract import Seen
-from musegnn.unfolding.descent import check_rows
 from musegnn.unfolding.kernel import CpuKernel
 from musegnn.unfolding.penalty import Rows
 from musegnn.unfolding.subgraph import as_sample

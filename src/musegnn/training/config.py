@@ -63,7 +63,7 @@ class EnergyConfig:
         "full", "of H_r of a typed energy: any matrix, or diagonal and so many directions", low=0
     )
     limit: float = setting(
-        2.0, "of |H_r| of a typed energy; the larger it may be, the smaller the steps", low=ABOVE_ZERO
+        2.0, "of |H_r| of a typed energy; the larger it may be, the smaller the steps", low=1e-6, high=1e6
     )
     lambda_per: Literal["graph", "relation", "channel"] = setting(
         "relation",

@@ -9,7 +9,9 @@ are computed again, and the way back goes through one step at a time: as the ene
 (`AbstractProblem.back`), or by autograd.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -25,11 +27,27 @@ from musegnn.unfolding.penalty import Rows, SeedRows
 
 Observe = Callable[[int, Rows, Rows], None]
 """Told of each step: its number, where it started, where it led."""
-Make = Callable[[Rows | None, Sequence[Tensor | None]], Pace]
-"""A problem from its means and what is learned, at its pace.
 
-Anew in each step back by autograd, which sees what it is made of.
-"""
+
+class Make(ABC):
+    """A problem from its means and what is learned, at its pace.
+
+    Anew in each step back by autograd, which sees what it is made of.
+    """
+
+    @property
+    @abstractmethod
+    def own(self) -> Sequence[Tensor | None]:
+        """Of what is learned, what the problem knows by itself: gradients are of these very tensors."""
+
+    @abstractmethod
+    def __call__(self, mu: Rows | None, learned: Sequence[Tensor | None]) -> Pace:
+        """The problem."""
+
+
+def as_they_are(rows: Rows) -> AbstractContextManager[object]:
+    """Autocast is for f and g: what steps are made in is said by the rows themselves."""
+    return torch.autocast(rows.device.type, enabled=False)
 
 
 class Focus(NamedTuple):
@@ -241,16 +259,17 @@ class Recomputed(Function):
         back = _written_out if ctx.pace.problem.goes_back else _by_autograd
         # G is dY^k; of momentum, `later` is what Y^(k-1) counts for in Y^(k+1).
         G, later = grads[0], None
-        for first in range((ctx.steps - 1) // ctx.stride * ctx.stride, -1, -ctx.stride):
-            points = [*_points(ctx, kept, first, Z), end]
-            for k in range(first + len(points) - 3, first - 1, -1):
-                near = points[k - first : k - first + 3]
-                dU, before, parts = back(ctx, k, near, (Z, mu, *learned), wants, G)
-                G, later = dU if later is None else dU + later, before
-                for total, part in zip(totals, parts, strict=True):
-                    if total is not None and part is not None:
-                        total.add_(part)
-            end = points[1]
+        with as_they_are(Z):
+            for first in range((ctx.steps - 1) // ctx.stride * ctx.stride, -1, -ctx.stride):
+                points = [*_points(ctx, kept, first, Z), end]
+                for k in range(first + len(points) - 3, first - 1, -1):
+                    near = points[k - first : k - first + 3]
+                    dU, before, parts = back(ctx, k, near, (Z, mu, *learned), wants, G)
+                    G, later = dU if later is None else dU + later, before
+                    for total, part in zip(totals, parts, strict=True):
+                        if total is not None and part is not None:
+                            total.add_(part)
+                end = points[1]
         G = G if later is None else G + later
         dZ, dmu, *found = totals
         return dZ, G, dmu, None, None, None, None, None, *found
@@ -290,11 +309,11 @@ def _by_autograd(
 ) -> _Gradients:
     """By a tape over one step."""
     before, U = (part.detach().requires_grad_() for part in points[:2] if part is not None)
-    # Parameters stay what they are, since an energy knows them by itself; what was made of them begins here.
-    # Not asked by their class: where saved tensors go through hooks, they come back as plain ones.
+    # What was made of parameters begins here. These themselves are not what was saved of them: that may come
+    # back as others, by hooks.
     Z, mu, *learned = (
-        part.detach().requires_grad_() if part is not None and want and not part.is_leaf else part
-        for part, want in zip(inputs, wants, strict=True)
+        own if own is not None else part.detach().requires_grad_() if part is not None and want else part
+        for own, part, want in zip([None, None, *ctx.make.own], inputs, wants, strict=True)
     )
     with torch.enable_grad():
         Y = ctx.make(mu, learned).step(k, U, before, Z).to(U.dtype)

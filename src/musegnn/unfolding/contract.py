@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal, NamedTuple
 
 import scipy.sparse
@@ -16,6 +15,7 @@ from musegnn.unfolding.bonds import Bond
 from musegnn.unfolding.kernel import Kernel
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar
 from musegnn.unfolding.resident import Matrix
+from musegnn.unfolding.snapshot import as_it_is
 from musegnn.unfolding.subgraph import as_sample
 
 Alpha = float | Literal["auto"]
@@ -173,17 +173,6 @@ class AbstractProblem(ABC):
         return bound
 
 
-@contextmanager
-def switched_on(energy: "AbstractEnergy", flag: str) -> Iterator[None]:
-    """Inside, a flag of the energy is true."""
-    before = getattr(energy, flag)
-    setattr(energy, flag, True)
-    try:
-        yield
-    finally:
-        setattr(energy, flag, before)
-
-
 class Stage(NamedTuple):
     """Steps on one energy."""
 
@@ -222,9 +211,12 @@ class AbstractEnergy(nn.Module, ABC):
         """What its steps read of a subgraph, so that a loader may bring it to a GPU ahead of them."""
         return [sample]
 
-    def linearized(self) -> AbstractContextManager[object]:
-        """Inside, derivatives take what is not quadratic in Y as constant, so that shares add up."""
-        return nullcontext()
+    def linearized(self) -> "AbstractEnergy":
+        """A copy whose derivatives take what it has learned, and what is not quadratic in Y, as constant.
+
+        So shares add up.
+        """
+        return as_it_is(self, learns=False)
 
     def learned(self) -> list[Tensor | None]:
         """What `on` makes of parameters alone, and their gradients are made of: those that want one."""

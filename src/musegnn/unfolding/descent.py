@@ -1,23 +1,28 @@
 """Unfold an energy: K proximal steps, differentiable, watched, and with an error bound."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from math import inf, isfinite
-from numbers import Integral
+from math import inf
 from typing import Literal, overload
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from musegnn.errors import DivergenceError, InputError
+from musegnn.errors import InputError
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.acceleration import Pace, pace_of
-from musegnn.unfolding.backward import Focus, Fused, Recomputed
-from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, Seen, Stage, Subgraph
+from musegnn.unfolding.backward import Focus, Fused, Make, Recomputed, as_they_are
+from musegnn.unfolding.checks import check_falling, check_finite, check_given, warn
+from musegnn.unfolding.contract import (
+    AbstractEnergy,
+    Alpha,
+    Seen,
+    Stage,
+    Subgraph,
+)
 from musegnn.unfolding.penalty import Rows, SeedRows
+from musegnn.unfolding.snapshot import as_it_is
 from musegnn.unfolding.subgraph import as_sample
 
 
@@ -95,14 +100,15 @@ def unfold(
         init: Another start than Z.
         seen: Rows whose means exist; the others have no term of the means.
     """
-    _check(Z, steps, energy, mu=mu, init=init, seen=seen)
+    check_given(Z, steps, energy, mu=mu, init=init, seen=seen)
     subgraph = as_sample(sample, len(Z))
     stage, init = last_stage(Z, subgraph, energy, steps, alpha, mu, init, seen=seen)
     start = Z if init is None else init
-    observer = _Observer(stage.energy, subgraph, Z, mu, seen, alpha, start) if trace else None
-    descent = _Descent(Z, subgraph, stage, alpha, mu, init, seen)
-    Y = descent.run(observer)
-    descent.check(Y)
+    with as_they_are(Z):
+        observer = _Observer(stage.energy, subgraph, Z, mu, seen, alpha, start) if trace else None
+        descent = _Descent(Z, subgraph, stage, alpha, mu, init, seen)
+        Y = descent.run(observer)
+        descent.check(Y)
     Y = Y.to(Z.dtype)
     return Y if observer is None else observer.trace(Y)
 
@@ -130,13 +136,14 @@ def unfold_seeds(
             until the GPU has done its work.
     """
     if check:
-        _check(Z, steps, energy, mu=mu, init=None, seen=seen)
+        check_given(Z, steps, energy, mu=mu, init=None, seen=seen)
     subgraph = as_sample(sample, len(Z))
     stage, init = last_stage(Z, subgraph, energy, steps, alpha, mu, seen=seen, check=check)
-    descent = _Descent(Z, subgraph, stage, alpha, mu, init, seen, watch=check)
-    seeds, Y = descent.run_seeds(Focus(sample.num_seeds, keeps_all))
-    if check:
-        descent.check(seeds if Y is None else Y)
+    with as_they_are(Z):
+        descent = _Descent(Z, subgraph, stage, alpha, mu, init, seen, watch=check)
+        seeds, Y = descent.run_seeds(Focus(sample.num_seeds, keeps_all))
+        if check:
+            descent.check(seeds if Y is None else Y)
     return seeds.to(Z.dtype), None if Y is None else Y.to(Z.dtype)
 
 
@@ -153,13 +160,14 @@ def last_stage(
     check: bool = True,
 ) -> tuple[Stage, Rows | None]:
     """The last steps, and where they start; None: at Z."""
-    *earlier, last = energy.stages(steps)
-    for stage in earlier:
-        descent = _Descent(Z, as_sample(sample, len(Z)), stage, alpha, mu, init, seen, watch=check)
-        init = descent.run()
-        if check:
-            descent.check(init)
-        init = init.to(Z.dtype)
+    with as_they_are(Z):
+        *earlier, last = energy.stages(steps)
+        for stage in earlier:
+            descent = _Descent(Z, as_sample(sample, len(Z)), stage, alpha, mu, init, seen, watch=check)
+            init = descent.run()
+            if check:
+                descent.check(init)
+            init = init.to(Z.dtype)
     return last, init
 
 
@@ -178,7 +186,7 @@ class _Descent:
         *,
         watch: bool = True,
     ) -> None:
-        energy, self.steps, self.learned = stage
+        energy, self.steps, self.learned = as_it_is(stage.energy), stage.steps, stage.learned
         if energy.acceleration != "none" and alpha != "auto":
             raise InputError(
                 f"acceleration='{energy.acceleration}' has its own step sizes; got alpha={alpha}. "
@@ -205,7 +213,7 @@ class _Descent:
             Y: Rows = Fused.apply(self.Z, self.init, self.mu, self.kernel, *given)
             return Y
         like = self.Z.detach()
-        make = partial(_make, self.energy, self.sample, self.seen, like, self.alpha)
+        make = _Making(self.energy, self.sample, self.seen, like, self.alpha, self.learned)
         if like.dtype == self.problem.rows.dtype:
             pace = pace_of(self.problem, self.energy.acceleration)
         else:
@@ -227,24 +235,32 @@ class _Descent:
     def check(self, Y: SeedRows) -> None:
         """It is finite, and the energy has fallen."""
         exact = self.problem.rows.dtype
-        _check_finite(Y, self.problem, self.Z.to(exact), self.start.to(exact), self.steps)
+        check_finite(Y, self.problem, self.Z.to(exact), self.start.to(exact), self.steps)
         if self.energies is not None:
-            _warn(self.energy, self.problem)
-            _check_falling(self.energies, self.problem, self.Z, self.start)
+            warn(self.energy, self.problem)
+            check_falling(self.energies, self.problem, self.Z, self.start)
 
 
-def _make(
-    energy: AbstractEnergy,
-    sample: Sample,
-    seen: Seen | None,
-    like: Tensor,
-    alpha: Alpha,
-    mu: Rows | None,
-    learned: Sequence[Tensor | None],
-) -> Pace:
-    """As `_Descent` has made it, for one step back."""
-    problem = energy.of(learned, sample, mu, seen, like=like, alpha=alpha)
-    return pace_of(problem, energy.acceleration)
+@dataclass(frozen=True)
+class _Making(Make):
+    """A problem at its pace, as `_Descent` has made it, for one step back."""
+
+    energy: AbstractEnergy
+    sample: Sample
+    seen: Seen | None
+    like: Tensor
+    alpha: Alpha
+    learned: Sequence[Tensor | None]
+
+    @property
+    def own(self) -> list[Tensor | None]:
+        """Of what is learned the parameters, which the energy knows by itself."""
+        known = {id(part) for part in self.energy.parameters()}
+        return [part if id(part) in known else None for part in self.learned]
+
+    def __call__(self, mu: Rows | None, learned: Sequence[Tensor | None]) -> Pace:
+        problem = self.energy.of(learned, self.sample, mu, self.seen, like=self.like, alpha=self.alpha)
+        return pace_of(problem, self.energy.acceleration)
 
 
 class _Observer:
@@ -283,102 +299,5 @@ class _Observer:
         return Trace(Y, torch.stack(self._energies).detach().cpu(), bounds.cpu(), self._problem.alpha)
 
 
-def _warn(energy: AbstractEnergy, problem: AbstractProblem) -> None:
-    warnings.warn(
-        f"alpha={problem.alpha:g} is larger than what is known to descend for {energy}. "
-        "The energy is watched; alpha='auto' descends for certain.",
-        # Three frames are ours, or four of an earlier stage, and one is that of `torch.compiler.disable`.
-        stacklevel=5,
-    )
-
-
-@torch.no_grad()
-def _check_falling(energies: list[float], problem: AbstractProblem, Z: Rows, start: Rows) -> None:
-    """The energies of Y^0, Y^1, ... must fall; Y^0 may violate the penalty, for which it has no number."""
-    values = torch.tensor(energies, dtype=torch.float64)
-    if not bool(torch.isfinite(problem.penalty.value(start.detach()))):
-        values = values[1:]
-    first = len(energies) - len(values)
-    # Sums of this many numbers are known up to a few units of sigma |Y|^2; a smaller rise says nothing.
-    size = problem.sigma * (start.square().sum() + (problem.target(Z) / problem.tau).square().sum())
-    slack = 8 * torch.finfo(start.dtype).eps * (values[:-1].abs().cummax(0).values + float(size))
-    rises = torch.nonzero(values[1:] > values[:-1] + slack)
-    if len(rises):
-        at, U = int(rises[0]), start
-        for _ in range(first + at):
-            U = problem.descend(U, Z)
-        raise DivergenceError(
-            f"The energy rises at step {first + at + 1}: alpha={problem.alpha:g} is too large for this "
-            "subgraph. Take alpha='auto', which descends for certain.",
-            step=first + at + 1,
-            energy=float(problem.value(U, Z)),
-        )
-
-
-@torch.no_grad()
-def _check_finite(Y: SeedRows, problem: AbstractProblem, Z: Rows, start: Rows, steps: int) -> None:
-    """Look for NaN and inf; only then is it found out where they came from."""
-    if _is_finite(Y):
-        return
-    U, energy = start.detach(), float(problem.value(start.detach(), Z))
-    for k in range(1, steps + 1):
-        U = problem.descend(U, Z)
-        value = float(problem.value(U, Z))
-        if not _is_finite(U):
-            raise DivergenceError(
-                f"The embeddings are not finite after step {k}; the last finite energy was {energy:.6g}. "
-                f"Take alpha='auto' in place of {problem.alpha:g}, or scale the features down.",
-                step=k,
-                energy=energy,
-            )
-        energy = value if isfinite(value) else energy
-    raise DivergenceError(
-        "The embeddings are not finite. Scale the features down.", step=steps, energy=energy
-    )
-
-
-def _is_finite(X: Rows) -> bool:
-    # One pass; the second only if the first is unsure, since a sum may overflow.
-    return bool(torch.isfinite(X.sum())) or bool(torch.isfinite(X).all())
-
-
 def _to(part: Rows | None, dtype: torch.dtype) -> Rows | None:
     return None if part is None else part.to(dtype)
-
-
-def _check(
-    Z: Rows,
-    steps: int,
-    energy: AbstractEnergy,
-    *,
-    mu: Rows | None,
-    init: Rows | None,
-    seen: Seen | None,
-) -> None:
-    if not isinstance(Z, Tensor) or Z.ndim != 2 or not Z.is_floating_point():
-        got = f"{Z.dtype}{list(Z.shape)}" if isinstance(Z, Tensor) else type(Z).__name__
-        raise InputError(f"Z must be a floating-point tensor of shape (nodes, dim), got {got}.")
-    if isinstance(steps, bool) or not isinstance(steps, Integral) or steps < 0:
-        raise InputError(f"steps must be a whole number, 0 or more; got {steps!r}.")
-    check_rows(Z, mu=mu, init=init)
-    if seen is not None and (seen.dtype != torch.bool or seen.shape != Z.shape[:1]):
-        raise InputError(
-            f"seen must be {len(Z)} booleans, one for each node; got {seen.dtype}{list(seen.shape)}."
-        )
-    if not isinstance(energy, AbstractEnergy):
-        raise InputError(f"energy must be a musegnn.Energy or another AbstractEnergy, got {energy!r}.")
-
-
-def check_rows(Z: Rows, **others: Rows | None) -> None:
-    """Tensors of one shape, all finite."""
-    for name, part in {"Z": Z, **others}.items():
-        if part is None:
-            continue
-        if not isinstance(part, Tensor):
-            raise InputError(f"{name} must be a tensor, got {type(part).__name__}. Take torch.as_tensor.")
-        if part.shape != Z.shape:
-            raise InputError(f"{name} must have the shape of Z, {tuple(Z.shape)}; got {tuple(part.shape)}.")
-        if not _is_finite(part.detach()):
-            raise DivergenceError(
-                f"{name} has entries that are not finite. Look for NaN and inf where it is computed."
-            )

@@ -45,8 +45,9 @@ class Energy(AbstractEnergy):
             with hubs move; or "authors", the variant of the authors' code. Its steps are the same for both
             Laplacians, its fixed point is the minimum of neither energy, and at lambda = 1 or with a large
             gamma it does not descend. It is here to repeat their ogbn-products run; else take "jacobi".
-        acceleration: "none", "momentum" or, without a penalty, "chebyshev": as many steps lead nearer to the
-            minimum (`musegnn.unfolding.acceleration`).
+        acceleration: "none", "momentum" or, without a penalty, "chebyshev": best for the worst graph, where
+            they lead nearer to the minimum in as many steps (`musegnn.unfolding.acceleration`). On one with
+            few small eigenvalues plain steps do; on one with a hub, "combinatorial" needs "jacobi" more.
     """
 
     def __init__(
@@ -291,7 +292,7 @@ def _weight(name: str, weight: object) -> float | nn.Parameter:
     raise InputError(f"{name} must be a number, or an nn.Parameter of one number to be learned; got {got}.")
 
 
-def number(weight: float | nn.Parameter) -> float:
+def number(weight: float | Tensor) -> float:
     """The value of a weight that may be learned."""
     return float(weight.detach() if isinstance(weight, Tensor) else weight)
 
@@ -309,7 +310,7 @@ def _inside(alpha: object, limit: float, energy: Energy) -> float:
     return float(alpha)
 
 
-def _checked_means(mu: Rows | None, gamma: float | nn.Parameter, like: Tensor) -> Rows | None:
+def _checked_means(mu: Rows | None, gamma: float | Tensor, like: Tensor) -> Rows | None:
     # A learned gamma may be 0 now; its gradient depends on mu all the same.
     if number(gamma) == 0 and not (isinstance(gamma, Tensor) and gamma.requires_grad):
         return None

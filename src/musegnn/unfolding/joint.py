@@ -14,8 +14,8 @@ from torch import Tensor
 
 from musegnn.errors import InputError
 from musegnn.sampling.record import Sample
+from musegnn.unfolding.checks import check_rows
 from musegnn.unfolding.contract import AbstractEnergy
-from musegnn.unfolding.descent import check_rows
 from musegnn.unfolding.energy import Energy, number
 from musegnn.unfolding.minimum import solve
 from musegnn.unfolding.penalty import EntrywisePenalty, Rows
@@ -48,8 +48,9 @@ def alternate(
         rounds: How often.
         M: Means to start from; zeros unless given.
     """
-    if isinstance(energy, Energy) and not 0 < number(energy.gamma) < inf:
-        raise InputError(f"Alternating minimization needs 0 < gamma < inf, got {number(energy.gamma):g}.")
+    gamma = number(getattr(energy, "gamma", 1.0))
+    if not 0 < gamma < inf:
+        raise InputError(f"Alternating minimization needs 0 < gamma < inf, got {gamma:g}.")
     if not isinstance(rounds, Integral) or rounds < 1:
         raise InputError(f"rounds must be a whole number, 1 or more; got {rounds!r}.")
     _check_samples(Z, samples)

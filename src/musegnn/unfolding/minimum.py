@@ -7,8 +7,8 @@ import scipy.sparse.linalg
 import torch
 
 from musegnn.errors import DivergenceError, InputError
+from musegnn.unfolding.checks import check_rows
 from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Seen, Subgraph
-from musegnn.unfolding.descent import check_rows
 from musegnn.unfolding.nearer import nearer
 from musegnn.unfolding.penalty import EntrywisePenalty, Rows
 from musegnn.unfolding.subgraph import as_sample
@@ -31,8 +31,8 @@ def solve(
 ) -> Rows:
     """Y* = argmin E(Y): |Y - Y*|_F <= tolerance * (1 + |Y|_F), by the error bound, before it has Z's dtype.
 
-    Without a penalty H Y = b is solved, by SciPy's `splu` or by conjugate gradients; with one, descent is
-    continued, with momentum.
+    Without a penalty H Y = b is solved, by SciPy's `splu` or by conjugate gradients; with one, or where H is
+    not the same everywhere (`Robust`: then Y* is a stationary point), descent is continued, with momentum.
     """
     if not 0 < tolerance < 1:
         raise InputError(f"tolerance must lie between 0 and 1, got {tolerance}.")
@@ -40,7 +40,8 @@ def solve(
     exact = Z.detach().double()
     means = None if mu is None else mu.detach().double()
     problem = energy.on(as_sample(sample, len(Z)), means, seen, like=exact)
-    if isinstance(problem.penalty, EntrywisePenalty) and problem.penalty.clip.is_free:
+    is_free = isinstance(problem.penalty, EntrywisePenalty) and problem.penalty.clip.is_free
+    if is_free and problem.has_one_minimum:
         Y = _solve_linear(problem, exact, tolerance, max_steps)
     else:
         Y = _continue(problem, exact, tolerance, max_steps)
@@ -80,7 +81,7 @@ def _continue(problem: AbstractProblem, Z: Rows, tolerance: float, max_steps: in
 
 def _unsolved(steps: int, bound: float) -> DivergenceError:
     return DivergenceError(
-        f"After {steps:,} steps the minimizer is known to {bound:.3g} only. Allow more (max_steps), "
-        "a larger tolerance, or precondition='jacobi'.",
+        f"After {steps:,} steps the minimizer is known to {bound:.3g} only. Allow more (max_steps) or a "
+        "larger tolerance; the paper's energy may have precondition='jacobi'.",
         step=steps,
     )

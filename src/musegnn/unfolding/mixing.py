@@ -5,7 +5,7 @@ from math import inf
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 WayRows = Float[Tensor, "ways nodes dim"]
@@ -178,14 +178,16 @@ def _crossed(X: WayRows, Y: Float[Tensor, "count nodes others"]) -> Float[Tensor
 def _held(raw: Factors, limit: float) -> tuple[Factors, Float[Tensor, " count"]]:
     W, h, U, V = raw
     if W is not None:
-        bound = _norm(W)
+        norm = _norm(W)
         if limit == inf:
-            return raw, bound
+            return raw, norm
+        # Of I beside W'W / limit^2, by rounding.
+        lost = W.shape[-1] * torch.finfo(torch.float64).eps * (norm / limit) ** 2
         # As its singular values: the larger w, the larger w / sqrt(1 + w^2 / limit^2).
-        bound = (bound**-2 + limit**-2).rsqrt()
+        bound = (norm**-2 + limit**-2).rsqrt()
         # H is made in float64 and rounded once.
-        bound = bound * (1 + W.shape[-1] ** 0.5 * torch.finfo(W.dtype).eps)
-        return Factors(_held_below(limit, W), None, None, None), bound
+        bound = bound * (1 + W.shape[-1] ** 0.5 * torch.finfo(W.dtype).eps + lost)
+        return Factors(_held_below(limit, W, lost < _LOST), None, None, None), bound
     assert h is not None
     bound = h.detach().double().abs().amax(dim=1)
     if U is not None and V is not None:
@@ -195,15 +197,21 @@ def _held(raw: Factors, limit: float) -> tuple[Factors, Float[Tensor, " count"]]
     return Factors(None, share[:, None] * h, U, V), bound.clamp(max=limit)
 
 
-def _held_below(limit: float, W: Float[Tensor, "count dim dim"]) -> Float[Tensor, "count dim dim"]:
+_LOST = 1e-3
+"""Of I; |W| is 1e5 times the limit then, or more."""
+
+
+def _held_below(
+    limit: float, W: Float[Tensor, "count dim dim"], is_known: Bool[Tensor, " count"]
+) -> Float[Tensor, "count dim dim"]:
     """W R^-1, R'R = I + W'W / limit^2: |W x|^2 < limit^2 |R x|^2 for every x, so that |W R^-1|_2 < limit."""
     exact = W.double()
     gram = torch.eye(W.shape[-1], dtype=exact.dtype, device=W.device) + exact.mT @ exact / limit**2
     R, failed = torch.linalg.cholesky_ex(gram, upper=True)
     H: Tensor = torch.linalg.solve_triangular(R, exact, upper=True, left=False)
-    # Where I is lost beside W'W, |W| being 1e8 and more, H is not a number, which a descent tells of. To ask
-    # here would wait for a GPU.
-    return H.where(failed[:, None, None] == 0, torch.nan).to(W.dtype)
+    # Where I is lost beside W'W, H is not a number, which a descent tells of. To ask here would wait for a
+    # GPU.
+    return H.where((is_known & (failed == 0))[:, None, None], torch.nan).to(W.dtype)
 
 
 @torch.no_grad()
@@ -217,6 +225,9 @@ def _norm(H: Float[Tensor, "count rows columns"], squarings: int = 6) -> Float[T
     """
     # On a GPU float64 is as fast, and float32 may be less than it says.
     exact = H if H.device.type == "cpu" else H.double()
+    # Or the squares of what is small or large would be 0 or inf.
+    largest = exact.abs().amax(dim=(1, 2), keepdim=True).clamp_(min=torch.finfo(exact.dtype).tiny)
+    exact = exact / largest
     G, sizes = exact.mT.bmm(exact), []
     for k in range(squarings + 1):
         if k:
@@ -226,9 +237,9 @@ def _norm(H: Float[Tensor, "count rows columns"], squarings: int = 6) -> Float[T
         sizes.append(size)
     logs = torch.cat(sizes, dim=2)[:, 0].double().log_()
     shares = 0.5 ** torch.arange(1, squarings + 2, dtype=torch.float64, device=H.device)
-    return (logs @ shares).exp_() * _rounding(G)
+    return (logs @ shares).exp_() * largest[:, 0, 0].double() * _rounding(G)
 
 
 def _rounding(G: Float[Tensor, "count rows columns"]) -> float:
     """By how much more than exact numbers those of products may be."""
-    return 1 + 4 * G.shape[-1] * torch.finfo(G.dtype).eps
+    return 1 + (4 * G.shape[-1] + 64) * torch.finfo(G.dtype).eps

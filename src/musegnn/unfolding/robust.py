@@ -1,10 +1,10 @@
 """An energy that does not trust every edge (after TWIRLS): large disagreements count for less."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from math import inf
 from numbers import Real
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,11 +19,11 @@ from musegnn.unfolding.contract import (
     Alpha,
     Seen,
     Subgraph,
-    switched_on,
 )
 from musegnn.unfolding.energy import Energy, Smoothness, number
 from musegnn.unfolding.penalty import Penalty, Rows, Scalar
 from musegnn.unfolding.resident import degree_of
+from musegnn.unfolding.snapshot import as_it_is
 from musegnn.unfolding.subgraph import as_sample
 from musegnn.unfolding.weighed_edges import Entries, apart, differences, distances, has_kernel, weighed_sum
 
@@ -88,12 +88,12 @@ class Robust(AbstractEnergy):
         self._is_frozen = False
 
     @property
-    def lambda_(self) -> float | nn.Parameter:
+    def lambda_(self) -> float | Tensor:
         """That of `Energy`."""
         return self.smooth.lambda_
 
     @property
-    def gamma(self) -> float | nn.Parameter:
+    def gamma(self) -> float | Tensor:
         """That of `Energy`."""
         return self.smooth.gamma
 
@@ -103,25 +103,40 @@ class Robust(AbstractEnergy):
         """The energy on a sample."""
         return RobustProblem(self, self.smooth.on(sample, mu, seen, like=like, alpha=alpha))
 
-    def linearized(self) -> AbstractContextManager[object]:
-        """The weights of each step are constants."""
-        return switched_on(self, "_is_frozen")
+    def linearized(self) -> "Robust":
+        """The weights of each step are constants, too."""
+        made = as_it_is(self, learns=False)
+        made._is_frozen = True
+        return made
 
     @torch.no_grad()
     def trust(self, Y: Rows, sample: Subgraph) -> Entries:
-        """w of each entry of a subgraph, in its order: 1 where its ends agree, towards 0 where they do not.
+        """w of each edge: 1 where its ends agree, towards 0 where they do not. No means count here.
 
-        No means count here.
+        Of a `Sample` or a `Graph` in the order of its entries, of an `edge_index` in its own (loops have 1).
         """
         if not isinstance(Y, Tensor) or Y.ndim != 2 or not Y.is_floating_point():
             raise InputError(
                 f"Y must be a floating-point tensor of shape (nodes, dim), got {type(Y).__name__}."
             )
-        return self.on(as_sample(sample, len(Y)), Y, None, like=Y).weights(Y)
+        given = as_sample(sample, len(Y))
+        w = self.on(given, Y, None, like=Y).weights(Y)
+        return _in_order_of(sample, given, w) if isinstance(sample, Tensor) else w
 
     def extra_repr(self) -> str:
         """The settings."""
         return f"power={self.rho.power:g}, cutoff={self.rho.cutoff:g}, scale={self.rho.scale:g}"
+
+
+def _in_order_of(edge_index: Tensor, sample: Sample, w: Entries) -> Entries:
+    """Of entries that lie row by row."""
+    there, wanted = (
+        rows.astype(np.int64) << 32 | columns
+        for rows, columns in (sample.edge_index(), edge_index.cpu().numpy())
+    )
+    at = torch.from_numpy(np.searchsorted(there, wanted)).to(w.device)
+    is_loop = (edge_index[0] == edge_index[1]).to(w.device)
+    return torch.where(is_loop, 1.0, torch.cat([w, w.new_ones(1)])[at])
 
 
 class RobustProblem(AbstractProblem):

@@ -1,7 +1,6 @@
 """Several energies, one behind the other: the first steps on the first, the last on the last."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
@@ -11,6 +10,7 @@ from musegnn.unfolding.contract import AbstractEnergy, AbstractProblem, Alpha, S
 from musegnn.unfolding.energy import number
 from musegnn.unfolding.penalty import Rows
 from musegnn.unfolding.resident import Matrix
+from musegnn.unfolding.snapshot import as_it_is
 
 
 class Staged(AbstractEnergy):
@@ -27,6 +27,8 @@ class Staged(AbstractEnergy):
 
     def __init__(self, energies: Sequence[AbstractEnergy]) -> None:
         super().__init__()
+        # Stages of a stage are stages.
+        energies = [part for energy in energies for part in _parts(energy)]
         gammas = [number(getattr(energy, "gamma", 0.0)) for energy in energies]
         shared = [(one.num_relations, one.dim, gamma) for one, gamma in zip(energies, gammas, strict=True)]
         if len(set(shared)) != 1:
@@ -74,10 +76,12 @@ class Staged(AbstractEnergy):
         """As each of them: none knows other relations."""
         return list(dict.fromkeys(part for energy in self.energies for part in energy.matrices(sample)))  # type: ignore[operator]
 
-    @contextmanager
-    def linearized(self) -> Iterator[None]:
-        """As each of them."""
-        with ExitStack() as stack:
-            for energy in self.energies:
-                stack.enter_context(energy.linearized())  # type: ignore[operator]
-            yield
+    def linearized(self) -> "Staged":
+        """Each of them is."""
+        made = as_it_is(self, learns=False)
+        made.energies = nn.ModuleList(energy.linearized() for energy in self.energies)  # type: ignore[operator]
+        return made
+
+
+def _parts(energy: AbstractEnergy) -> list[AbstractEnergy]:
+    return list(energy.energies) if isinstance(energy, Staged) else [energy]  # type: ignore[arg-type]

@@ -151,13 +151,13 @@ class TypedEnergy(AbstractEnergy):
                 f"num_relations must be a whole number in 0..{MAX_RELATIONS}, as graph.num_relations has it; "
                 f"got {num_relations!r}."
             )
-        if not (_is_number(lambda_) and 0 < lambda_ < inf and _is_number(gamma) and 0 <= gamma < inf):
+        if not (_is_number(lambda_) and 1e-30 <= lambda_ <= 1e30 and _is_number(gamma) and 0 <= gamma < inf):
             raise InputError(
-                "lambda_ must be a number above 0, from where it is learned, and gamma one of 0 or more; got "
-                f"{lambda_!r} and {gamma!r}."
+                "lambda_ must be a number in 1e-30..1e+30, from where it is learned, and gamma one of 0 or "
+                f"more; got {lambda_!r} and {gamma!r}."
             )
-        if not (_is_number(limit) and limit > 0):
-            raise InputError(f"limit must be a number above 0; got {limit!r}.")
+        if not (_is_number(limit) and (1e-6 <= limit <= 1e6 or limit == inf)):
+            raise InputError(f"limit must be a number in 1e-06..1e+06, or inf; got {limit!r}.")
         self.gamma, self.num_relations, self.dim = float(gamma), num_relations, int(dim)
         self.begins_at, self.rank = float(lambda_), rank
         self.penalty = penalty_of(prox)
