@@ -10,7 +10,9 @@ import torch
 
 import musegnn
 from machine import one_thread as one_thread
+from musegnn.cli import show
 from musegnn.cli.main import main
+from musegnn.training.config import Config
 from tiny_runs import strict_json
 
 SMALL = ("--device", "cpu", "--epochs", "2", "--set", "fanouts=2,2", "--stores", "stores")
@@ -35,7 +37,16 @@ def test_debian_with_another_energy(kind, place, monkeypatch, capsys):
     energies = np.array(run.result["energies"][1:])
     assert len(energies) == 4
     assert (np.diff(energies) <= 1e-5 * energies[:-1]).all()
-    assert re.search(r"error bound +\|Y - Y\*\| <= [\d.]+ %", capsys.readouterr().out)
+    out = capsys.readouterr().out
+    assert re.search(r"error bound +\|Y - Y\*\| <= [\d.]+ %", out)
+    assert ("; Y* is the minimizer of the quadratic" in out) == (kind == "robust")
+    for command in ("evaluate", kind, "--splits", "test"), ("explain", kind, "curl"):
+        assert main([*command]) == 0
+        out = capsys.readouterr().out
+        assert ("; Y* is the minimizer of the quadratic" in out) == (kind == "robust")
+        assert ("weights       shares are exact with" in out) == (
+            command[0] == "explain" and kind == "robust"
+        )
     found = run.explain("curl")
     total = found.shares.sum(axis=0) + found.means.sum(axis=0) + found.bias
     np.testing.assert_allclose(total, found.logits, rtol=1e-3, atol=1e-4)
@@ -65,3 +76,18 @@ def test_mag240m_with_its_types(tmp_path, monkeypatch, capsys):
     assert all(part.abs().max() > 0 for part in slope)
     out = capsys.readouterr().out
     assert "valid         accuracy" in out
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, ""),
+        ({"kind": "smoothness", "stages": 3}, ""),
+        ({"kind": "predictive", "stages": 3}, "; Y* is the exact minimizer of the last stage's energy"),
+    ],
+)
+def test_what_a_bound_is_the_distance_to(settings, said):
+    energy = Config().with_settings(settings).energy
+    more = ": more than all of it, so this says nothing of Y*"
+    for value, beginning in ((0.5, ""), (1.5, more)):
+        assert show.about_bound(value, energy.minimizer) == beginning + said

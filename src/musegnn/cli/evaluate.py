@@ -108,7 +108,7 @@ def _about_bound(found: dict[str, "Evaluation"], config: "Config", how: str) -> 
     if any(math.isfinite(one.error_bound) for one in found.values()):
         largest = max(one.error_bound for one in found.values() if math.isfinite(one.error_bound))
         where = ", of all nodes together" if how == "full" else " on every sample"
-        return f"|Y - Y*| is at most this{where}{show.says_nothing(largest)}"
+        return f"|Y - Y*| is at most this{where}{show.about_bound(largest, config.energy.minimizer)}"
     return f"none: {config.baseline.architecture} has no energy" if config.is_baseline else show.NO_STEPS
 
 

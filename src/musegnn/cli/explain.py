@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from musegnn.explaining import Disagreement, Explanation, Tension
     from musegnn.explaining.explanation import Sum
     from musegnn.runs.explanation import Neighborhood
+    from musegnn.training.config import EnergyConfig
 
 DISAGREEING, RELATIONS = 5, 4
 """How many neighbors and ways of being joined are told."""
@@ -69,7 +70,7 @@ def explain(
     def tell() -> None:
         show.text(found.sentence())
         print(f"\n{found.table(top, show.columns())}\n")
-        _tell(found, record)
+        _tell(found, record, opened.config.energy)
         if draw is not None:
             what = ", of the graph as it is" * ("what_if" in record)
             show.line("drawing", f"{draw} (open it in a browser{what})")
@@ -125,14 +126,18 @@ def _what_if(
     }
 
 
-def _tell(found: "Explanation", record: dict[str, Any]) -> None:
+def _tell(found: "Explanation", record: dict[str, Any], energy: "EnergyConfig") -> None:
     signed = {hop: " ".join(f"{one.percent:+.0f} %" for one in some) for hop, some in found.by_hop().items()}
     show.line("by hop", ", ".join(f"{hop}: {told}" for hop, told in signed.items()))
     if found.relations:
         show.line("by relation", _by_relation(found))
     bound = f"|Y - Y*| <= {show.bound(found.error_bound)} in its sample of {len(found.nodes):,} nodes"
-    bound += show.says_nothing(found.error_bound)
+    bound += show.about_bound(found.error_bound, energy.minimizer)
     show.line("error bound", bound if isfinite(found.error_bound) else show.NO_STEPS)
+    if energy.kind == "robust":
+        show.line(
+            "weights", "shares are exact with the weights that edges had in each step; a what-if has new ones"
+        )
     if record["anomaly"] is not None:
         # A relation that the node has no part in costs nothing, and says nothing.
         terms = ", ".join(f"{term} {value:.3g}" for term, value in record["energy"].items() if value)

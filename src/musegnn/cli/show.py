@@ -47,12 +47,16 @@ def bound(value: float) -> str:
     """Of |Y - Y*|, from its share of |Y|: 0.0127 -> '1.27 % of |Y|', 12 -> '12 times |Y|'."""
     if not math.isfinite(value):
         return "none"
+    if value > 1e9:
+        return "over 1e9 times |Y|, which is next to 0"
     return f"{100 * value:.3g} % of |Y|" if value < 9.995 else f"{value:.3g} times |Y|"
 
 
-def says_nothing(bound: float) -> str:
-    """Behind a bound that is more than all of Y."""
-    return ": more than all of it, so this says nothing of Y*" if math.isfinite(bound) and bound > 1 else ""
+def about_bound(bound: float, minimizer: str) -> str:
+    """Behind a bound: what Y* is, if not simply the exact minimizer, and that of more than all of Y."""
+    what = "" if minimizer == "exact minimizer" else f"; Y* is the {minimizer}"
+    is_more = math.isfinite(bound) and bound > 1
+    return ": more than all of it, so this says nothing of Y*" * is_more + what
 
 
 def text(words: str, indent: int = 0) -> None:

@@ -104,8 +104,12 @@ def tell_result(folder: Path, result: dict[str, Any]) -> None:
             )
     # Without steps there is none.
     if result["error_bound"] is not None:
+        from musegnn.training.config import Config
+
         bound = result["error_bound"]
-        told = f"|Y - Y*| <= {show.bound(bound)} on every test sample{show.says_nothing(bound)}"
+        config = Config.read(folder / "config.toml")
+        told = f"|Y - Y*| <= {show.bound(bound)} on every test sample"
+        told += show.about_bound(bound, config.energy.minimizer)
         show.line("error bound", told + "; the page may have a tighter one" * (bound > 1))
     show.line(
         "took", f"{show.duration(result['seconds'])}, {result['peak_rss_mb']:,.0f} MB of memory at its peak"

@@ -182,9 +182,7 @@ def energy(run: RunFiles) -> Section | None:
     content.append(charts.energies(terms, note))
     if steps["error_bounds"]:
         final = words.percent(steps["error_bounds"][-1])
-        where = "exact minimizer" + " of the last stage's energy" * (run.config.energy.stages > 1)
-        if run.config.energy.kind == "robust":
-            where = "minimizer of the quadratic that the last step was taken on; the energy is not convex"
+        where = run.config.energy.minimizer
         note = f"Proven: after the last step, Y is at most {final} of its size away from the {where}."
         if steps["error_bounds"][-1] > 1:
             note += " That is more than all of it, and says nothing."

@@ -81,6 +81,14 @@ class EnergyConfig:
     robust_scale: float = setting(1.0, "its squared distance from which on less counts", low=ABOVE_ZERO)
     average: Literal["row", "symmetric"] = setting("row", "over neighbors, of the predictive energy")
 
+    @property
+    def minimizer(self) -> str:
+        """What an error bound is the distance to."""
+        if self.kind == "robust":
+            return "minimizer of the quadratic that the last step was taken on; the energy is not convex"
+        is_staged = self.kind in ("relational", "predictive") and self.stages > 1
+        return "exact minimizer of the last stage's energy" if is_staged else "exact minimizer"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
