@@ -91,3 +91,20 @@ def test_what_a_bound_is_the_distance_to(settings, said):
     more = ": more than all of it, so this says nothing of Y*"
     for value, beginning in ((0.5, ""), (1.5, more)):
         assert show.about_bound(value, energy.minimizer) == beginning + said
+
+
+def test_an_energy_and_a_tighter_bound_are_told(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    typed = ("--set", "kind=predictive", "--set", "stages=3", "--set", "steps=3", "--set", "hidden=8")
+    small = (*SMALL, *typed, "--set", "batch_size=20000", "--set", "lambda_=30")
+    assert main(["train", "debian", *small, "--out", "staged"]) == 0
+    out = capsys.readouterr().out
+    assert "K = 3 steps of d = 8 on the predictive energy, 2 relations, 3 stages\n" in out
+    steps = strict_json(Path("staged/analysis.json").read_text())["steps"]
+    assert f"; of one of them more steps show: {show.bound(steps['tight_bound'])}, on the page" in out
+    without = ("--without", "libcurl4") * 2
+    assert main(["explain", "staged", "curl", "--hops", "1", *without]) == 0
+    out = capsys.readouterr().out
+    assert "without libcurl4 it is" in out
+    assert "; the margin of `" in out
+    assert out.count("(forward: the node points to them)") == 1

@@ -54,7 +54,8 @@ def test_the_energy_of_the_node_is_told(run, explained):
     }
     assert body["energy"] == pytest.approx(expected)
     anomaly = next(line for line in told.splitlines() if line.startswith("anomaly"))
-    assert f"|Y - Z| = {body['anomaly']:.3g}, number {body['anomaly_rank']} of its sample" in anomaly
+    rank = f"number {body['anomaly_rank']} of {len(tense.anomaly)} in its sample"
+    assert f"|Y - Z| = {body['anomaly']:.3g}, {rank}" in anomaly
     assert f"smoothness {body['energy']['smoothness']:.3g}" in anomaly
     others = body["disagrees_with"]
     assert {one["name"] for one in others} <= {f"node {node}" for node in run.graph.indices}

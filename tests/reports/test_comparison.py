@@ -6,6 +6,7 @@ from test_report_page import Page, no_library  # noqa: F401
 
 from machine import unchecked  # noqa: F401
 from musegnn.errors import InputError
+from musegnn.reports import charts, words
 from musegnn.reports.compare import write_comparison
 from musegnn.training.config import Config
 
@@ -77,3 +78,45 @@ def test_names_of_others_stay_text_here_too(tmp_path):
 def test_a_comparison_needs_two(tmp_path):
     with pytest.raises(InputError, match="needs two runs or more, got 1"):
         write_comparison([made_run(tmp_path / "run")], tmp_path / "page.html")
+
+
+def test_bounds_of_robust_and_staged_energies_are_said_to_be_of_something_else(tmp_path):
+    settings = {
+        "plain": {},
+        "sturdy": {"kind": "robust"},
+        "steps": {"kind": "predictive", "stages": 3, "steps": 3},
+        "whole": {"kind": "relational"},
+        "peer": {"architecture": "SAGE"},
+    }
+    runs = [
+        made_run(tmp_path / name, config=Config(name="tiny").with_settings(chosen))
+        for name, chosen in settings.items()
+    ]
+    page = compare(*runs)
+    text = " ".join(page.text.split())
+    assert "to the exact minimizer of its own energy; of sturdy to the minimizer of the quadratic" in text
+    assert "; of steps to the exact minimizer of the last stage's energy." in text
+    assert "of whole to" not in text
+    for model in ("MuseGNN, robust", "MuseGNN, predictive, 3 stages", "MuseGNN, relational", "SAGE"):
+        assert model in text
+
+
+def test_bins_of_two_widths_are_told_by_both_ends():
+    def bins(*spans):
+        return [{"low": low, "high": high, "nodes": 50, "accuracy": 0.5} for low, high in spans]
+
+    chart = charts.lines_by_bin(
+        "degree", "", "", {"a": bins((1, 7), (8, 90)), "b": bins((1, 7), (8, 15))}, ""
+    )
+    assert chart.layout["xaxis"]["ticktext"] == ["1\u20137", "8\u201315", "8\u201390"]
+    assert [trace["x"] for trace in chart.data] == [[0, 2], [0, 1]]
+    alike = charts.lines_by_bin("degree", "", "", {"a": bins((1, 7), (8, 15))}, "")
+    assert alike.layout["xaxis"]["ticktext"] == ["1", "8"]
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(None, "\u2013"), (0.0127, "1.27\u00a0%"), (11.19, "11.2\u00a0times"), (1e20, "over 1e9\u00a0times")],
+)
+def test_a_bound_is_told_as_on_the_terminal(share, said):
+    assert words.bound(share) == said

@@ -18,7 +18,7 @@ from musegnn.reports.relations import relations_of
 from musegnn.training.batches import Loader
 from musegnn.training.config import Config
 from musegnn.training.evaluation import score
-from tiny_runs import tiny_graph, tiny_run
+from tiny_runs import strict_json, tiny_graph, tiny_run, train_on
 
 NAMES = ["red", "green", "blue"]
 RNG = np.random.default_rng(3)
@@ -210,8 +210,10 @@ def test_a_bound_that_says_nothing_has_a_tight_one_beside_it(tmp_path):
     assert away <= steps["tight_bound"] * (1 + 1e-5)
     assert steps["tight_bound"] <= min(3.1 * away, steps["error_bounds"][-1])
     text = " ".join(read(run.folder.path).text.split())
-    assert f"Going on from there shows that it is at most {100 * steps['tight_bound']:.3g}" in text
-    assert f"one of them is within {100 * steps['tight_bound']:.3g}" in text
+    assert f"for the proof alone, show: at most {100 * steps['tight_bound']:.3g}" in text
+    assert f"of one of them more steps show that it is at most {100 * steps['tight_bound']:.3g}" in text
+    # A single bound is a sentence, not a chart.
+    assert "bounds" not in read(run.folder.path).charts
     # There was one step, which is told once.
     assert "Steps 0 to 1 lower it by" in text
     assert "The last one still by" not in text
@@ -236,21 +238,51 @@ def test_each_stage_is_said_to_lower_its_own_energy(tmp_path, prox):
                 assert start == pytest.approx(float(problem.value(before.double(), Z.double())), rel=1e-5)
                 assert end < start
     percents = [
-        "from infinity, as Z violates the penalty" if start is None else f"by {100 * (1 - end / start):.3g} %"
-        for start, end in steps["stages"]
+        f"stage {number} from infinity, since Z violates the penalty"
+        if start is None
+        else f"stage {number} by {100 * (1 - end / start):.3g} %"
+        for number, (start, end) in enumerate(steps["stages"], start=1)
     ]
     text = " ".join(read(run.folder.path).text.split())
-    assert (
-        f"Each stage lowers an energy of its own, the last of which is drawn: {', '.join(percents)}." in text
-    )
+    assert f"Each stage lowers an energy of its own: {', '.join(percents)}, which is drawn." in text
     page = read(run.folder.path)
-    assert page.charts["bounds"]["layout"]["xaxis"]["title"]["text"] == "step k of the last stage"
+    for chart in ("bounds", "energy"):
+        assert page.charts[chart]["layout"]["xaxis"]["title"]["text"] == "step k of the last stage"
 
 
 def test_one_stage_is_not_told_as_several(tmp_path):
     run = tiny_run(tmp_path, epochs=1)
     assert "Each stage" not in read(run.folder.path).text
     assert read(run.folder.path).charts["bounds"]["layout"]["xaxis"]["title"]["text"] == "step k"
+
+
+def test_a_relation_without_edges_is_not_shown_as_if_it_were_learned(tmp_path):
+    rng, n = np.random.default_rng(0), PLAIN.num_nodes
+    edges = rng.integers(0, n, (2, 600))
+    graph = musegnn.Graph.from_edges(
+        edges, num_nodes=n, relation=np.zeros(600, dtype=int), relation_names=["likes", "hates"],
+        features=PLAIN.features, labels=PLAIN.labels, split=PLAIN.split,
+    )  # fmt: skip
+    run = train_on(graph, tmp_path, kind="relational", gamma=0.0, limit=0.8, stages=2, steps=2, epochs=2)
+    found = {way["name"]: way for way in strict_json(analysis_of(run))["relations"]["ways"]}
+    assert found["hates"]["moved"] < 1e-6 < 1e-3 < found["likes"]["moved"]
+    page = read(run.folder.path)
+    text = " ".join(page.text.split())
+    assert "Nothing was learned of hates: no sample has such an edge." in text
+    assert "What follows is of the last of 2 stages." in text
+    assert "begins as the identity, scaled below 0.8." in text
+    assert [name for name in page.charts if name.startswith("affinity")] == ["affinity-0"]
+
+
+def test_a_graph_without_relations_has_no_directions(tmp_path):
+    run = tiny_run(tmp_path, kind="predictive", gamma=0.0, epochs=1)
+    text = read(run.folder.path).text
+    assert "A node is predicted from what its neighbors say" in text
+    assert "forward from the nodes" not in text
+
+
+def analysis_of(run):
+    return (run.folder.path / "analysis.json").read_text()
 
 
 def test_a_lambda_of_one_size_is_one_number():

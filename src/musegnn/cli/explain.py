@@ -59,10 +59,11 @@ def explain(
 
     opened = load_run(run, graph=graph, device=pick_device(device))
     around = opened.around(node, hops=hops)
+    without = list(dict.fromkeys(without or ()))
     found, tense = around.explain(), around.tension()
     record = found.to_json() | _energy(around, tense)
     if without or like is not None:
-        record["what_if"] = _what_if(around, found, without or [], like)
+        record["what_if"] = _what_if(around, found, without, like)
     if draw is not None:
         with file_errors(draw):
             draw.write_text(explaining.draw(found, around.batch.sample, tense), encoding="utf-8")
@@ -141,10 +142,10 @@ def _tell(found: "Explanation", record: dict[str, Any], energy: "EnergyConfig") 
     if record["anomaly"] is not None:
         # A relation that the node has no part in costs nothing, and says nothing.
         terms = ", ".join(f"{term} {value:.3g}" for term, value in record["energy"].items() if value)
-        rank = f"number {record['anomaly_rank']:,} of its sample"
+        rank = f"number {record['anomaly_rank']:,} of {len(found.nodes):,} in its sample"
         show.line("anomaly", f"|Y - Z| = {record['anomaly']:.3g}, {rank}; its energy: {terms or 'none'}")
     if apart := [one for one in record["disagrees_with"] if one["contrast"] >= APART]:
-        legend = "0: as the energy wants it, 1: nothing in common"
+        legend = "0: as the energy wants it, 1: nothing in common, 2: the opposite"
         legend += "; trust 1: counts in full" * ("trust" in apart[0])
         show.line("disagrees", f"most with {', '.join(map(_told, apart))}; {legend}")
     if "what_if" in record:
@@ -156,8 +157,10 @@ def _by_relation(found: "Explanation") -> str:
     ways = sorted(found.by_relation().items(), key=lambda way: -sum(abs(one.percent) for one in way[1]))
     told = [f"{way}: {_percents(sums)}" for way, sums in ways[:RELATIONS]]
     if rest := ways[RELATIONS:]:
-        told.append(f"{len(rest)} more: {_percents(one for _, sums in rest for one in sums)}")
-    return "; ".join([*told, "forward: the node points to them"]) if told else "no neighbor has a share"
+        told.append(f"{show.count(len(rest), 'other')}: {_percents(one for _, sums in rest for one in sums)}")
+    has_ways = any("forward" in way or "backward" in way for way, _ in ways)
+    legend = " (forward: the node points to them)" * has_ways
+    return "; ".join(told) + legend if told else "no neighbor has a share"
 
 
 def _percents(sums: Iterable["Sum"]) -> str:
@@ -179,7 +182,8 @@ def _tell_change(record: dict[str, Any]) -> None:
     changes = [f"without {', '.join(change['without'])}"] if change["without"] else []
     changes += [] if change["like"] is None else [f"with the features of {change['like']}"]
     told = f"`{after}`, as before" if before == after else f"`{after}` in place of `{before}`"
-    over = f"margin over `{record['runner_up_name']}`" if record.get("runner_up_name") else "margin"
+    over = f"margin of `{before}`"
+    over += f" over `{record['runner_up_name']}`" if record.get("runner_up_name") else ""
     margin = f"the {over} goes from {record['margin']:.3g} to {change['margin']:.3g}"
     moved = f"the logit of `{before}` moves by {change['logit_change']:+.3g}"
     show.line("what if", f"{' and '.join(changes)} it is {told}; {margin}, {moved}")

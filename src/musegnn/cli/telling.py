@@ -1,5 +1,6 @@
 """What a run tells on the terminal: a line for each epoch, and in the end what it has reached."""
 
+import json
 import shlex
 import time
 from pathlib import Path
@@ -87,6 +88,14 @@ def following(folder: Path) -> str:
     return f"muse evaluate {name}, or muse predict {name} --nodes all --out predictions.csv"
 
 
+def _tighter(folder: Path) -> str:
+    """Of one sample, which the page shows."""
+    path = folder / "analysis.json"
+    steps = json.loads(path.read_text()).get("steps") if path.is_file() else None
+    tight = (steps or {}).get("tight_bound")
+    return "" if tight is None else f"; of one of them more steps show: {show.bound(tight)}, on the page"
+
+
 def tell_result(folder: Path, result: dict[str, Any]) -> None:
     """What a finished run has reached."""
     print()
@@ -110,7 +119,7 @@ def tell_result(folder: Path, result: dict[str, Any]) -> None:
         config = Config.read(folder / "config.toml")
         told = f"|Y - Y*| <= {show.bound(bound)} on every test sample"
         told += show.about_bound(bound, config.energy.minimizer)
-        show.line("error bound", told + "; the page may have a tighter one" * (bound > 1))
+        show.line("error bound", told + _tighter(folder) * (bound > 1))
     show.line(
         "took", f"{show.duration(result['seconds'])}, {result['peak_rss_mb']:,.0f} MB of memory at its peak"
     )

@@ -262,13 +262,25 @@ def _told_how_to_resume(folder: Path) -> Iterator[None]:
         raise SystemExit(INTERRUPTED) from interrupt
 
 
+def _energy(prepared: "Prepared") -> str:
+    """Which energy it is, if it is not the paper's."""
+    energy, relations = prepared.config.energy, prepared.graph.num_relations
+    if energy.kind == "smoothness":
+        return ""
+    told = f" on the {energy.kind} energy"
+    if energy.kind == "robust":
+        return told
+    told += f", {show.count(relations, 'relation')}" if relations else ", no relations"
+    return told + f", {energy.stages} stages" * (energy.stages > 1)
+
+
 def _print_plan(prepared: "Prepared", folder: Path, execution: _Execution) -> None:
     import torch
 
     config = prepared.config
     count = sum(part.numel() for part in prepared.model.parameters())
     num_samples = len(prepared.samples["train"])
-    shape = f"K = {config.model.steps} steps of d = {config.model.hidden}"
+    shape = f"K = {config.model.steps} steps of d = {config.model.hidden}{_energy(prepared)}"
     name = config.baseline.architecture
     show.line(
         "model", f"{name}, {count:,} parameters" if config.is_baseline else f"{count:,} parameters, {shape}"

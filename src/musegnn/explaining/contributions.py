@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from musegnn.errors import InputError
 from musegnn.explaining.explanation import Explanation, Hops
 from musegnn.models import MuseGNN
+from musegnn.progress import progress
 from musegnn.sampling.record import Sample
 from musegnn.unfolding import unfold
 from musegnn.unfolding.contract import Seen
@@ -182,7 +183,11 @@ class _Steps:
         if self._is_by_column:
             parts = [part @ J.T for part in self._times_input(torch.ones_like(self.y))]
         else:
-            ways = [[part.sum(dim=1) for part in self._times_input(direction)] for direction in J]
+            ways = []
+            with progress("Explaining", len(J), "classes") as advance:
+                for direction in J:
+                    ways.append([part.sum(dim=1) for part in self._times_input(direction)])
+                    advance(1)
             parts = [torch.stack(part, dim=1) for part in zip(*ways, strict=True)]
         base, means = parts if len(parts) == 2 else (parts[0], torch.zeros_like(parts[0]))
         return Split(base, means, J @ self.y - base.sum(dim=0) - means.sum(dim=0))

@@ -43,6 +43,10 @@ def check(relation: Integer[np.ndarray, " edges"], num_relations: int = MAX_RELA
         )
 
 
+NO_RELATIONS = "all edges"
+"""What stands for the relation of a graph that has none."""
+
+
 def names_of_ways(relation_names: Sequence[str]) -> list[str]:
     """Of each bit: a relation along its direction, then against it."""
     return [f"{name} {way}" for name in relation_names for way in ("forward", "backward")]

@@ -95,7 +95,7 @@ def by_epoch(id: str, title: str, note: str, lines: list[dict[str, Any]], unit: 
     )
 
 
-def energies(terms: dict[str, list[float | None]], note: str) -> Chart:
+def energies(terms: dict[str, list[float | None]], note: str, label: str = "step k") -> Chart:
     """Stacked terms of each step; a term without a value is infinite there."""
     count = len(next(iter(terms.values())))
     bars = [
@@ -114,7 +114,7 @@ def energies(terms: dict[str, list[float | None]], note: str) -> Chart:
         "barmode": "stack",
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
         "hovermode": "x unified",
-        "xaxis": axis("step k", **_whole_numbers(count)),
+        "xaxis": axis(label, **_whole_numbers(count)),
         "yaxis": axis("energy of one sample", tickformat="~s"),
     }
     return Chart("energy", "Energy by step", note, bars, layout)
@@ -135,7 +135,7 @@ def bounds_by_step(curves: dict[str, list[float | None]], note: str, label: str 
         "showlegend": len(lines) > 1,
         "xaxis": axis(label, **_whole_numbers(most)),
         "yaxis": axis(
-            "|Y\u1d4f \u2212 Y*| / |Y\u1d4f| at most, %",
+            "|Y\u1d4f \u2212 Y*| / |Y\u1d4f| at most, % (log)",
             type="log",
             tickformat="~g",
             dtick="D2" if is_short else 1,
@@ -200,7 +200,8 @@ def by_bin(id: str, title: str, note: str, bins: list[dict[str, Any]], xlabel: s
         "y": [100 * one["accuracy"] for one in bins],
         "marker": {"color": "@blue"},
         "text": [words.short(one["nodes"]) for one in bins],
-        "textposition": "inside",
+        # A bar of next to no height has no inside.
+        "textposition": ["inside" if one["accuracy"] > 0.08 else "outside" for one in bins],
         "insidetextanchor": "start",
         "textangle": 0,
         "insidetextfont": {"color": "@onblue", "size": 11},
@@ -236,6 +237,10 @@ def lines_by_bin(id: str, title: str, note: str, runs: dict[str, list[dict[str, 
         if bins:
             lines.append(line(name, places, [100 * one["accuracy"] for one in bins], k, unit=" %"))
     ticks = _ticks([{"low": low, "high": high} for low, high in spans])
+    # Where runs have bins of other widths, a bin is told by both of its ends.
+    lows = [low for low, _ in spans]
+    if len(set(lows)) < len(lows):
+        ticks["ticktext"] = [words.span(low, high) for low, high in spans]
     layout = {"hovermode": "x unified", "xaxis": axis(xlabel, **ticks), "yaxis": axis("accuracy, %")}
     return Chart(id, title, note, lines, layout)
 
@@ -286,13 +291,13 @@ def spectra(curves: dict[str, tuple[list[int], list[float]]], note: str) -> Char
     lines = [line(name, places, values, k) for k, (name, (places, values)) in enumerate(curves.items())]
     layout = {
         "hovermode": "x unified",
-        "xaxis": axis("singular value, the largest first", tickformat="d"),
-        "yaxis": axis("of H", rangemode="tozero"),
+        "xaxis": axis("number, the largest first", tickformat="d"),
+        "yaxis": axis("singular value", rangemode="tozero"),
     }
     return Chart("spectra", "Spectrum of each H", note, lines, layout)
 
 
-def affinity(id: str, title: str, note: str, matrix: list[list[float]], classes: list[str]) -> Chart:
+def affinity(id: str, title: str, matrix: list[list[float]], classes: list[str]) -> Chart:
     """Cosines between classes, from -1 to 1."""
     names = [plot_text(name) for name in classes]
     heat = {
@@ -312,10 +317,10 @@ def affinity(id: str, title: str, note: str, matrix: list[list[float]], classes:
     }
     ticks = {"tickvals": list(range(len(names))), "ticktext": names, "tickfont": {"size": 9}}
     layout = {
-        "xaxis": axis("sounds like", tickangle=-90, **ticks),
-        "yaxis": axis("what it says", autorange="reversed", **ticks),
+        "xaxis": axis("b", tickangle=-90, **ticks),
+        "yaxis": axis("a", autorange="reversed", **ticks),
     }
-    return Chart(id, title, note, [heat], layout, height=min(260 + 13 * len(names), 640))
+    return Chart(id, title, "", [heat], layout, height=min(260 + 13 * len(names), 640))
 
 
 def amounts(id: str, title: str, note: str, parts: dict[str, float], unit: str) -> Chart:

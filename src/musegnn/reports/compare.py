@@ -18,7 +18,7 @@ _FACTS: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
     ("test_macro_f1", "test macro F1", words.percent, 1),
     ("test_roc_auc", "test ROC-AUC", words.percent, 1),
     ("valid_accuracy", "validation accuracy", words.percent, 1),
-    ("error_bound", "error bound", words.percent, 0),
+    ("error_bound", "error bound", words.bound, 0),
     ("best_epoch", "best epoch", words.whole, 0),
     ("seconds", "time", words.duration, -1),
     ("peak_rss_mb", "memory", words.megabytes, -1),
@@ -77,7 +77,7 @@ def _results(runs: dict[str, RunFiles]) -> Section:
             best[key] = max(values) if sign > 0 else min(values)
     rows = []
     for name, result in results.items():
-        cells: list[str] = [name, runs[name].config.baseline.architecture]
+        cells: list[str] = [name, _model(runs[name])]
         for key, _, spell, _ in shown:
             value = result.get(key)
             text = "\u2013" if value is None else spell(value)
@@ -92,6 +92,15 @@ def _results(runs: dict[str, RunFiles]) -> Section:
     if unfinished := [name for name, run in runs.items() if run.result is None]:
         content.append(tag("p", f"Not finished: {', '.join(unfinished)}."))
     return Section("results", "Results", content)
+
+
+def _model(run: RunFiles) -> str:
+    """A peer, or MuseGNN with its energy."""
+    energy = run.config.energy
+    if run.config.is_baseline or run.record.get("model") is None or energy.kind == "smoothness":
+        return run.config.baseline.architecture
+    is_staged = energy.minimizer.endswith("stage's energy")
+    return f"MuseGNN, {energy.kind}" + f", {energy.stages} stages" * is_staged
 
 
 def _curves(runs: dict[str, RunFiles]) -> Section | None:
@@ -124,11 +133,11 @@ def _steps(runs: dict[str, RunFiles]) -> Section | None:
     curves = {name: steps.get("error_bounds", []) for name, steps in found.items()}
     if not any(curves.values()):
         return None
-    return Section(
-        "energy",
-        "Error bound",
-        [charts.bounds_by_step(curves, "Of one sample each, to the minimum of its own energy.")],
-    )
+    note = "Of one sample each, to the exact minimizer of its own energy"
+    for name, run in runs.items():
+        if curves[name] and run.config.energy.minimizer != "exact minimizer":
+            note += f"; of {name} to the {run.config.energy.minimizer}"
+    return Section("energy", "Error bound", [charts.bounds_by_step(curves, f"{note}.")])
 
 
 def _weakness(runs: dict[str, RunFiles]) -> Section | None:

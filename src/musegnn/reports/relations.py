@@ -1,6 +1,6 @@
 """What a typed energy has learned of each relation, as analysis.json has it."""
 
-from math import isqrt
+from math import inf, isqrt
 from typing import Any
 
 import numpy as np
@@ -38,10 +38,12 @@ def relations_of(
     shown = there[np.argsort(-nodes[there], kind="stable")[: min(_CLASSES, isqrt(_CELLS // len(names)))]]
     Y = torch.from_numpy(class_sums[shown, 1:] / nodes[shown, None]) if len(shown) else None
     given, (_, norms), Hs = graph.class_names, energy.mixings(), energy.mixings.matrices()
+    began = energy.mixings.begun().to(Hs)
     return {
         "classes": [given[c] if given is not None and c < len(given) else f"class {c}" for c in shown],
         "ways": [
             {"name": name, "lambdas": _ends(weights), "norm": float(norm), **_way(H.double().cpu(), Y)}
+            | {"moved": _short(float(torch.dist(H, began, inf)))}
             for name, weights, norm, H in zip(names, energy.lambdas, norms, Hs, strict=True)
         ],
     }

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
+from musegnn.graph.relation import NO_RELATIONS
 from musegnn.reports import charts, words
 from musegnn.reports.charts import Chart
 from musegnn.reports.equation import equation
@@ -18,6 +19,18 @@ _WAYS = {
     "nodes that it points to, backward from those that point to it.",
     "relational": "What a node says, seen through H\u1d63, is to be what the node says that it points to.",
 }
+_WITHOUT_DIRECTIONS = {
+    "predictive": "A node is predicted from what its neighbors say, each through H\u1d63.",
+    "relational": "What a node says, seen through H\u1d63, is to be what its neighbors say.",
+}
+_AFFINITIES = {
+    "predictive": "Blue where row a meets column b: such a neighbor of class a makes class b likely; red: "
+    "unlikely.",
+    "relational": "Blue where row a meets column b: nodes of class a go with such neighbors of class b; red: "
+    "they do not.",
+}
+_UNMOVED = 1e-5
+"""What differs less from where it began was not learned."""
 DEGREE, HOMOPHILY = "neighbors, at least", "neighbors of the same class, % from"
 
 
@@ -51,8 +64,8 @@ def result(run: RunFiles) -> Section:
     if found.get("error_bound") is not None:
         about, steps = "|Y \u2212 Y*| / |Y|, largest of the samples", (run.analysis or {}).get("steps") or {}
         if tight := steps.get("tight_bound"):
-            about += f"; one of them is within {words.percent(tight)}, by a nearer point"
-        tiles.append(_tile("error bound", words.percent(found["error_bound"]), about))
+            about += f"; of one of them more steps show that it is at most {words.bound(tight)}"
+        tiles.append(_tile("error bound", words.bound(found["error_bound"]), about))
     if found["best_epoch"]:
         epochs = f"of {found['epochs']}, chosen on the validation nodes"
         tiles.append(_tile("best epoch", words.whole(found["best_epoch"]), epochs))
@@ -171,7 +184,7 @@ def energy(run: RunFiles) -> Section | None:
     if totals[0] is None:
         note += " Where the descent begins, Y = Z, the penalty is infinite: that term is not drawn."
     if fallen := _by_stage(steps.get("stages", [])):
-        note += f" Each stage lowers an energy of its own, the last of which is drawn: {fallen}."
+        note += f" Each stage lowers an energy of its own: {fallen}, which is drawn."
     if trust := steps.get("trust"):
         note += f" Behind the last step half of its edges count for {trust['median']:.2g} or less, where 1 is"
         note += (
@@ -179,32 +192,38 @@ def energy(run: RunFiles) -> Section | None:
         )
         if trust["share_below"] > 0.5:
             note += " That is hardly a graph any more: take a larger robust_scale."
-    content.append(charts.energies(terms, note))
+    label = "step k of the last stage" if _is_staged(run) else "step k"
+    content.append(charts.energies(terms, note, label))
     if steps["error_bounds"]:
-        final = words.percent(steps["error_bounds"][-1])
+        final = words.bound(steps["error_bounds"][-1])
         where = run.config.energy.minimizer
         note = f"Proven: after the last step, Y is at most {final} of its size away from the {where}."
         if steps["error_bounds"][-1] > 1:
             note += " That is more than all of it, and says nothing."
             if (tight := steps.get("tight_bound")) is not None and tight < steps["error_bounds"][-1]:
-                note += f" Going on from there shows that it is at most {words.percent(tight)}."
-            stages = run.config.energy.stages > 1
-            note += f" More steps{', fewer stages' if stages else ''} or a smaller lambda come nearer."
-        label = "step k of the last stage" if run.config.energy.stages > 1 else "step k"
-        content.append(charts.bounds_by_step({"error bound": steps["error_bounds"]}, note, label))
+                note += f" More steps from there, for the proof alone, show: at most {words.bound(tight)}."
+            note += f" More steps{', fewer stages' * _is_staged(run)} or a smaller lambda come nearer."
+        if len(steps["error_bounds"]) > 1:
+            content.append(charts.bounds_by_step({"error bound": steps["error_bounds"]}, note, label))
+        else:
+            content.append(tag("figure", tag("h3", "Error bound"), tag("p", note)))
     if bounds and bounds["samples"] > 1:
-        note = f"The largest of {bounds['samples']:,} samples is {words.percent(bounds['sorted'][-1])}."
+        note = f"The largest of {bounds['samples']:,} samples is {words.bound(bounds['sorted'][-1])}."
         content.append(charts.bounds_by_sample(bounds["sorted"], bounds["samples"], note))
     return Section("energy", "Energy and error bound", content)
 
 
+def _is_staged(run: RunFiles) -> bool:
+    return run.config.energy.kind in _WAYS and run.config.energy.stages > 1
+
+
 def _by_stage(stages: list[list[float | None]]) -> str:
-    """By how much each lowers its energy: 'by 3.4 %'; that of Z is infinite if it violates the penalty."""
+    """By how much each lowers its energy; that of Z is infinite if it violates the penalty."""
     told = [
-        "from infinity, as Z violates the penalty"
+        f"stage {number} from infinity, since Z violates the penalty"
         if start is None or end is None
-        else f"by {100 * (1 - end / (start or 1)):.3g} %"
-        for start, end in stages
+        else f"stage {number} by {100 * (1 - end / (start or 1)):.3g} %"
+        for number, (start, end) in enumerate(stages, start=1)
     ]
     return ", ".join(told) if len(told) > 1 else ""
 
@@ -222,21 +241,28 @@ def relations(run: RunFiles) -> Section | None:
     head = ["relation", "\u03bb\u1d63", "|H\u1d63| at most", "least singular value"]
     figure = tag("figure", tag("h3", "Weights and norms"), table(head, rows, sort=True))
     content: list[Html | Chart] = [figure]
-    if text := _WAYS.get(run.config.energy.kind):
+    part = run.config.energy
+    if text := (_WAYS if ways[0]["name"] != NO_RELATIONS else _WITHOUT_DIRECTIONS).get(part.kind):
+        text += f" What follows is of the last of {part.stages} stages." * _is_staged(run)
+        if unmoved := [way["name"] for way in ways if way.get("moved", 1.0) < _UNMOVED]:
+            text += f" Nothing was learned of {', '.join(unmoved)}: no sample has such an edge."
         content.insert(0, tag("p", text, class_="wide"))
-    note = "H\u1d63 begins as the identity, with all of them 1."
+    begin = "identity, with all of them 1" if part.limit > 1 else f"identity, scaled below {part.limit:g}"
+    note = f"H\u1d63 begins as the {begin}."
     content.append(charts.spectra({way["name"]: (way["places"], way["spectrum"]) for way in ways}, note))
-    note = (
-        "Which class (across) sounds like what a class (down) says through H\u1d63: the cosine of y H\u1d63 "
-    )
-    note += "and y\u2032, the mean embeddings of both, less the mean of all shown. "
-    note += f"The {len(classes)} most frequent classes."
-    for k, way in enumerate(ways):
-        if way.get("affinity"):
-            title = f"Affinity of classes: {way['name']}"
-            content.append(
-                charts.affinity(f"affinity-{k}", title, note if k == 0 else "", way["affinity"], classes)
-            )
+    shown = [
+        (k, way) for k, way in enumerate(ways) if way.get("affinity") and way.get("moved", 1.0) >= _UNMOVED
+    ]
+    if shown and part.kind in _AFFINITIES:
+        note = f"Affinities of classes: {_AFFINITIES[part.kind]} "
+        note += "It is the cosine of y H\u1d63 and y\u2032, the mean "
+        note += (
+            "embeddings of both, less the mean of all shown. In the beginning each class goes with itself."
+        )
+        note += f" The {len(classes)} most frequent classes."
+        content.append(tag("p", note, class_="wide"))
+    for k, way in shown:
+        content.append(charts.affinity(f"affinity-{k}", f"Affinity: {way['name']}", way["affinity"], classes))
     return Section("relations", "Relations", content)
 
 
@@ -303,7 +329,8 @@ def _weakest(bins: list[dict[str, Any]], what: str, unit: str = "") -> str:
     if least is most or least["accuracy"] >= most["accuracy"]:
         return "No bin is surely weaker than another."
     return (
-        f"Weakest for {what}{words.span(least['low'], least['high'])}{unit} "
+        f"Of bins with {_FEW} nodes or more, "
+        f"weakest for {what}{words.span(least['low'], least['high'])}{unit} "
         f"({words.percent(least['accuracy'], 1)} of {least['nodes']:,} nodes), best at "
         f"{words.span(most['low'], most['high'])}{unit} ({words.percent(most['accuracy'], 1)})."
     )

@@ -8,6 +8,13 @@ def percent(share: float | None, digits: int = 2) -> str:
     return "\u2013" if share is None else f"{100 * share:.{digits}f}\u00a0%"
 
 
+def bound(share: float | None) -> str:
+    """Of |Y - Y*| / |Y|: '1.27 %', and of what says nothing '12 times'."""
+    if share is None or share < 9.995:
+        return percent(share)
+    return f"{share:.3g}\u00a0times" if share < 1e9 else "over 1e9\u00a0times"
+
+
 def short(number: float) -> str:
     """1234 -> '1.2k'."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -24,7 +24,7 @@ class Mixings(nn.Module):
 
     def __init__(self, count: int, dim: int, rank: int | None = None, limit: float = inf) -> None:
         super().__init__()
-        self.limit = limit
+        self.limit, self._rank = limit, rank
         self.W = self.h = self.U = self.V = None
         if rank is None:
             begin = (1 - limit**-2) ** -0.5 if limit > 1 else 1.0
@@ -67,6 +67,11 @@ class Mixings(nn.Module):
         """H."""
         matrices: Tensor = self()[0].dense()
         return matrices
+
+    def begun(self) -> Float[Tensor, "dim dim"]:
+        """H where nothing was learned yet."""
+        made: Tensor = Mixings(1, next(self.parameters()).shape[1], self._rank, self.limit).matrices()[0]
+        return made
 
 
 class Factors(NamedTuple):

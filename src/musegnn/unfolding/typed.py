@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musegnn.errors import InputError
-from musegnn.graph.relation import MAX_RELATIONS, names_of_ways
+from musegnn.graph.relation import MAX_RELATIONS, NO_RELATIONS, names_of_ways
 from musegnn.sampling.record import Sample
 from musegnn.unfolding.acceleration import check_acceleration
 from musegnn.unfolding.bonds import Bond
@@ -198,7 +198,7 @@ class TypedEnergy(AbstractEnergy):
     def names_of_ways(self, relation_names: Sequence[str] | None = None) -> list[str]:
         """Of each relation, and where it counts twice, of each direction."""
         if not self.num_relations:
-            return ["all edges"]
+            return [NO_RELATIONS]
         names = relation_names
         if names is None or len(names) != self.num_relations:
             # The one relation of a graph whose edges have a direction, and no name.
