@@ -58,6 +58,12 @@ def test_stages_of_a_stage_are_stages():
     assert len(nested.energies) == 3
 
 
+def test_a_model_has_a_step_for_each_stage():
+    with pytest.raises(InputError, match="The energy has 3 stages, but there are 2 steps: some would never"):
+        musegnn.MuseGNN(4, 2, DIM, Staged(three()), 2)
+    assert musegnn.MuseGNN(4, 2, DIM, Staged(three()), 3).steps == 3
+
+
 def test_one_stage_is_the_energy():
     g, energy = graph(), three()[0]
     Z, *_ = rows(g.num_nodes)

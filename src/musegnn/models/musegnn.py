@@ -11,6 +11,7 @@ from musegnn.sampling.record import Sample
 from musegnn.unfolding import AbstractEnergy, Energy, unfold
 from musegnn.unfolding.contract import Alpha, Seen, Subgraph
 from musegnn.unfolding.penalty import Rows
+from musegnn.unfolding.staged import Staged
 
 
 class MuseGNN(nn.Module):
@@ -68,6 +69,11 @@ class MuseGNN(nn.Module):
             )
         if energy is not None and not isinstance(energy, AbstractEnergy):
             raise InputError(f"energy must be a musegnn.Energy or another AbstractEnergy, got {energy!r}.")
+        if isinstance(energy, Staged) and steps < len(energy.energies):
+            raise InputError(
+                f"The energy has {len(energy.energies)} stages, but there are {steps} steps: some would "
+                "never be learned. Take a step for each, or fewer stages."
+            )
         if f is None and energy is not None and energy.dim not in (None, hidden):
             raise InputError(
                 f"The energy is one of {energy.dim} columns, but hidden={hidden}. Make both of one width."
