@@ -14,7 +14,7 @@ WayRows = Float[Tensor, "ways nodes dim"]
 class Mixings(nn.Module):
     """Matrices H with |H|_2 <= `limit`, since steps must be the smaller the larger H is; I at the start.
 
-    Any matrix if no rank is given: H = W R^-1 with R'R = I + W'W / limit^2, so that each singular value w of
+    Any matrix if no rank is given: H = W T^-1 with T'T = I + W'W / limit^2, so that each singular value w of
     what is learned counts as w / sqrt(1 + w^2 / limit^2), and the largest does not shrink the others. (With a
     limit of 1 or less H cannot be I, and begins as what W = I allows.)
 
@@ -209,11 +209,11 @@ _LOST = 1e-3
 def _held_below(
     limit: float, W: Float[Tensor, "count dim dim"], is_known: Bool[Tensor, " count"]
 ) -> Float[Tensor, "count dim dim"]:
-    """W R^-1, R'R = I + W'W / limit^2: |W x|^2 < limit^2 |R x|^2 for every x, so that |W R^-1|_2 < limit."""
+    """W T^-1, T'T = I + W'W / limit^2: |W x|^2 < limit^2 |T x|^2 for every x, so that |W T^-1|_2 < limit."""
     exact = W.double()
     gram = torch.eye(W.shape[-1], dtype=exact.dtype, device=W.device) + exact.mT @ exact / limit**2
-    R, failed = torch.linalg.cholesky_ex(gram, upper=True)
-    H: Tensor = torch.linalg.solve_triangular(R, exact, upper=True, left=False)
+    T, failed = torch.linalg.cholesky_ex(gram, upper=True)
+    H: Tensor = torch.linalg.solve_triangular(T, exact, upper=True, left=False)
     # Where I is lost beside W'W, H is not a number, which a descent tells of. To ask here would wait for a
     # GPU.
     return H.where((is_known & (failed == 0))[:, None, None], torch.nan).to(W.dtype)
