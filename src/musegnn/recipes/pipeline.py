@@ -133,5 +133,7 @@ def _check(graph: Graph) -> None:
     if graph.labels is None:
         raise InputError(f"{graph.name} has no labels. Import it with --labels.")
     if not _has(graph, 0):
-        raise InputError(f"{graph.name} has no training nodes. Import it with a split: --split, or a column of --nodes.")
+        raise InputError(
+            f"{graph.name} has no training nodes. Import it with a split: --split, or a column of --nodes."
+        )
     check_learnable(graph.labels[split_nodes(graph, "train")])

@@ -315,7 +315,8 @@ def affinity(id: str, title: str, matrix: list[list[float]], classes: list[str])
         ],
         "hoverinfo": "text",
     }
-    ticks = {"tickvals": list(range(len(names))), "ticktext": names, "tickfont": {"size": 9}}
+    ticks: dict[str, Any] = {"tickvals": list(range(len(names))), "ticktext": names}
+    ticks["tickfont"] = {"size": 9 if len(names) > 12 else 12}
     layout = {
         "xaxis": axis("b", tickangle=-90, **ticks),
         "yaxis": axis("a", autorange="reversed", **ticks),

@@ -24,10 +24,10 @@ _WITHOUT_DIRECTIONS = {
     "relational": "What a node says, seen through H\u1d63, is to be what its neighbors say.",
 }
 _AFFINITIES = {
-    "predictive": "Blue where row a meets column b: such a neighbor of class a makes class b likely; red: "
+    "predictive": "Blue where row a meets column b: such a neighbor of class a makes class b likely; orange: "
     "unlikely.",
-    "relational": "Blue where row a meets column b: nodes of class a go with such neighbors of class b; red: "
-    "they do not.",
+    "relational": "Blue where row a meets column b: nodes of class a go with such neighbors of class b; "
+    "orange: they do not.",
 }
 _UNMOVED = 1e-5
 """What differs less from where it began was not learned."""
