@@ -5,7 +5,7 @@ from made_runs import HOSTILE, analysis, epoch, made_run, result
 from test_report_page import Page, no_library  # noqa: F401
 
 from machine import unchecked  # noqa: F401
-from musegnn.errors import InputError
+from musegnn.errors import InputError, StoreError
 from musegnn.reports import charts, words
 from musegnn.reports.compare import write_comparison
 from musegnn.training.config import Config
@@ -120,3 +120,12 @@ def test_bins_of_two_widths_are_told_by_both_ends():
 )
 def test_a_bound_is_told_as_on_the_terminal(share, said):
     assert words.bound(share) == said
+
+
+@pytest.mark.parametrize("name", ["result.json", "run.json", "analysis.json"])
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_what_is_damaged_is_called_what_it_is(tmp_path, name, text):
+    first, second = (made_run(tmp_path / one) for one in ("first", "second"))
+    (second / name).write_text(text)
+    with pytest.raises(StoreError, match=rf"second/{name} is not a valid file of a run \(.*\)\. \w+ .*\."):
+        compare(first, second)

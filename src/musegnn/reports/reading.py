@@ -63,7 +63,7 @@ def _analysis(folder: Path) -> dict[str, Any] | None:
     if not os.path.lexists(path):
         return None
     with file_errors(path):
-        body = read_json(path)
+        body = read_json(path, "file of a run", _AGAIN)
     check_seal(body, path, _AGAIN)
     return body
 

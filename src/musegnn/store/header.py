@@ -86,19 +86,19 @@ class Header:
 _AGAIN = "Write the store again."
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """An object from a file that may hold anything."""
+def read_json(path: Path, what: str = "header", again: str = _AGAIN) -> dict[str, Any]:
+    """An object from a file that may hold anything; what it should be, and what to do if it is not."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise StoreError(f"{path} is not a regular file. {_AGAIN}")
+        raise StoreError(f"{path} is not a regular file. {again}")
     if status.st_size > MAX_HEADER_BYTES:
-        raise StoreError(f"{path} is larger than {MAX_HEADER_BYTES:,} bytes: not a header. {_AGAIN}")
+        raise StoreError(f"{path} is larger than {MAX_HEADER_BYTES:,} bytes: not a {what}. {again}")
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not a valid header ({error}). {_AGAIN}") from error
+        raise StoreError(f"{path} is not a valid {what} ({error}). {again}") from error
     if not isinstance(body, dict):
-        raise StoreError(f"{path} is not a valid header (a JSON object is expected). {_AGAIN}")
+        raise StoreError(f"{path} is not a valid {what} (a JSON object is expected). {again}")
     return body
 
 

@@ -239,8 +239,9 @@ class RunFolder:
 
 
 def _read_sealed(path: Path) -> dict[str, Any]:
-    body = read_json(path)
-    check_seal(body, path, "Put back what was there, or train again.")
+    again = "Put back what was there, or train again."
+    body = read_json(path, "file of a run", again)
+    check_seal(body, path, again)
     return body
 
 
