@@ -24,7 +24,7 @@ def figures(body: dict[str, Any]) -> list[dict[str, object]]:
     asked = [
         f", {what} {value}"
         for what, value in itertools.pairwise(words)
-        if what in ("--tune", "--set", "--seconds", "--device")
+        if what in ("--tune", "--set", "--seconds")
     ]
     for line in body["lines"]:
         if line["mean"] is None or re.search(r", epoch \d+$|^E\(Y\^\d+\)$", line["measure"]):
