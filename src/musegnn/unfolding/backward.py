@@ -35,10 +35,8 @@ class Make(ABC):
     Anew in each step back by autograd, which sees what it is made of.
     """
 
-    @property
-    @abstractmethod
-    def own(self) -> Sequence[Tensor | None]:
-        """Of what is learned, what the problem knows by itself: gradients are of these very tensors."""
+    own: Sequence[Tensor | None]
+    """Of what is learned, what the problem knows by itself: gradients are of these very tensors."""
 
     @abstractmethod
     def __call__(self, mu: Rows | None, learned: Sequence[Tensor | None]) -> Pace:

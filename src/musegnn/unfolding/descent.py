@@ -213,7 +213,9 @@ class _Descent:
             Y: Rows = Fused.apply(self.Z, self.init, self.mu, self.kernel, *given)
             return Y
         like = self.Z.detach()
-        make = _Making(self.energy, self.sample, self.seen, like, self.alpha, self.learned)
+        known = {id(part) for part in self.energy.parameters()}
+        own = [part if id(part) in known else None for part in self.learned]
+        make = _Making(self.energy, self.sample, self.seen, like, self.alpha, own)
         if like.dtype == self.problem.rows.dtype:
             pace = pace_of(self.problem, self.energy.acceleration)
         else:
@@ -250,13 +252,7 @@ class _Making(Make):
     seen: Seen | None
     like: Tensor
     alpha: Alpha
-    learned: Sequence[Tensor | None]
-
-    @property
-    def own(self) -> list[Tensor | None]:
-        """Of what is learned the parameters, which the energy knows by itself."""
-        known = {id(part) for part in self.energy.parameters()}
-        return [part if id(part) in known else None for part in self.learned]
+    own: Sequence[Tensor | None]
 
     def __call__(self, mu: Rows | None, learned: Sequence[Tensor | None]) -> Pace:
         problem = self.energy.of(learned, self.sample, mu, self.seen, like=self.like, alpha=self.alpha)
