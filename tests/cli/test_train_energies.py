@@ -15,7 +15,7 @@ from musegnn.cli.main import main
 from musegnn.training.config import Config
 from tiny_runs import strict_json
 
-SMALL = ("--device", "cpu", "--epochs", "2", "--set", "fanouts=2,2", "--stores", "stores")
+SMALL = ("--device", "cpu", "--epochs", "2", "--set", "fanouts=2", "--stores", "stores")
 
 
 @pytest.fixture(scope="module")
