@@ -1,6 +1,7 @@
 """Energies that ask for relations, in a run: samples tell them, a run is resumed and evaluated with them."""
 
 import json
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
@@ -75,6 +76,24 @@ def test_a_robust_energy_in_a_run_is_described_and_its_shares_add_up(graph, stor
     # With the weights held nothing is left over; their own change would be a tenth of it here.
     assert np.abs(explained.rest).max() < 1e-5 * np.abs(explained.shares).sum()
     assert 0 < loaded.evaluate("test")["test"].error_bound < np.inf
+
+
+@pytest.mark.parametrize("kind", ["paper", "robust", "staged"])
+def test_weights_that_are_learned_stay_where_they_may_be(kind, graph, store, tmp_path):
+    """Two steps of Adam at this rate would put them below 0, where there is no energy."""
+
+    def weights():
+        return (torch.nn.Parameter(torch.tensor(value)) for value in (0.01, 0.02))
+
+    energy = musegnn.Robust(*weights()) if kind == "robust" else musegnn.Energy(*weights())
+    if kind == "staged":
+        energy = musegnn.Staged([energy, musegnn.Energy(1.0, energy.gamma)])
+    run = musegnn.train(graph, store, small_runs.model(energy=energy), tmp_path / "run", epochs=2, lr=0.5)
+    learned = [float(part.detach()) for part in run.model.energy.parameters()]
+    again = musegnn.load_run(tmp_path / "run", graph=graph, model=small_runs.model(energy=deepcopy(energy)))
+    assert [float(part.detach()) for part in again.model.energy.parameters()] == learned
+    assert all(value >= 0 for value in learned)
+    assert learned != pytest.approx([0.01, 0.02])
 
 
 def read_analysis(run):

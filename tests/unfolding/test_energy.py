@@ -18,7 +18,7 @@ from musegnn.errors import DivergenceError
 from musegnn.unfolding.penalty import PENALTIES, GroupNorm
 from strategies import csrs
 
-CLAMP = " If it is learned, clamp it behind each optimizer step."
+CLAMP = " If it is learned, call energy.confine() behind each optimizer step."
 
 each_laplacian = pytest.mark.parametrize("name", LAPLACIANS)
 each_penalty = pytest.mark.parametrize("penalty", problems.PENALTIES)
@@ -450,7 +450,7 @@ def test_a_learned_weight_that_has_become_negative_is_refused(name):
     energy = Energy(**{"lambda_": 1.0, "gamma": 1.0, name: weight})
     with torch.no_grad():
         weight.sub_(1)
-    match = rf"^{name} must be a number, 0 or more.*; got -0.5\. If it is learned, clamp it"
+    match = rf"^{name} must be a number, 0 or more.*; got -0.5\. If it is learned, call energy.confine"
     with pytest.raises(InputError, match=match):
         unfold(Z, s, energy, mu=Z)
 

@@ -37,7 +37,7 @@ from musegnn.runs.run import Run
 from musegnn.sampling import SampleStore
 from musegnn.sampling.catalog import SAMPLERS
 from musegnn.training import checkpoint
-from musegnn.training.building import describe_model, probe
+from musegnn.training.building import describe_model, gamma_of, probe
 from musegnn.training.config import Config
 from musegnn.training.evaluation import Evaluation, evaluate
 from musegnn.training.expectation import expecting
@@ -273,7 +273,7 @@ def _checked(data: Data, model: AnyModel, config: Config, *, is_described: bool)
             f"Make it with out_dim={needed}."
         )
     if not is_described and not isinstance(model, Baseline):
-        gamma = float(getattr(model.energy, "gamma", config.energy.gamma))
+        gamma = gamma_of(model.energy, config.energy.gamma)
         config = replace(
             config,
             energy=replace(config.energy, gamma=gamma),

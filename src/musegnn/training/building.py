@@ -18,6 +18,7 @@ from musegnn.models.dropout import Dropout
 from musegnn.sampling import SampleStore
 from musegnn.training.config import Config, EnergyConfig, ModelConfig
 from musegnn.unfolding import AbstractEnergy, Energy
+from musegnn.unfolding.energy import number
 from musegnn.unfolding.penalty import PENALTIES
 from musegnn.unfolding.predictive import Predictive
 from musegnn.unfolding.relational import Relational
@@ -138,7 +139,12 @@ def _describe_energy(energy: AbstractEnergy) -> EnergyConfig | None:
     elif "lambda_" not in settings:
         return None
     laplacian = getattr(energy, "laplacian", EnergyConfig.laplacian)
-    return EnergyConfig(**settings, gamma=float(getattr(energy, "gamma", 0.0)), laplacian=laplacian)
+    return EnergyConfig(**settings, gamma=gamma_of(energy), laplacian=laplacian)
+
+
+def gamma_of(energy: AbstractEnergy, otherwise: float = 0.0) -> float:
+    """The weight of the means, of an energy that may be one's own; where it begins if it is learned."""
+    return number(getattr(energy, "gamma", otherwise))
 
 
 def _shape(config: Config) -> Shape:

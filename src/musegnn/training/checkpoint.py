@@ -60,11 +60,22 @@ def save(
         ranks.gather(b"")
 
 
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """As a file takes them: a weight that has two names is written twice."""
+    made, known = dict[str, Tensor](), set[int]()
+    for key, tensor in tensors.items():
+        part = tensor.detach().cpu().contiguous()
+        place = part.untyped_storage().data_ptr()
+        made[key] = part.clone() if place in known else part
+        known.add(place)
+    return made
+
+
 def _write(folder: Path, stem: str, tensors: dict[str, Tensor]) -> tuple[str, str]:
     """The name of the file, which ends in its digest, and the digest."""
     fresh = folder / f"{stem}.safetensors.partial"
     try:
-        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, fresh)
+        save_file(_apart(tensors), fresh)
         _sync(fresh)
         digest = file_digest(fresh, ignore, threads=1)
         final = folder / f"{stem}-{digest[:16]}.safetensors"

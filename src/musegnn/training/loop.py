@@ -159,6 +159,8 @@ class Trainer:
         with told_memory(f"Epoch {position.epoch + 1}, Adam", self.config):
             norm = nn.utils.clip_grad_norm_(state.model.parameters(), settings.clip or math.inf)
             state.optimizer.step()
+            if not isinstance(state.model, Baseline):
+                state.model.energy.confine()
             self._mark("optimizer")
         for one in done:
             with told_where(one.batch, position.epoch, self.config):

@@ -218,6 +218,9 @@ class AbstractEnergy(nn.Module, ABC):
         """
         return as_it_is(self, learns=False)
 
+    def confine(self) -> None:
+        """Put what is learned back to where it may be, behind a step of the optimizer."""
+
     def learned(self) -> list[Tensor | None]:
         """What `on` makes of parameters alone, and their gradients are made of: those that want one."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]

@@ -86,6 +86,13 @@ class Energy(AbstractEnergy):
         _check_weight("gamma", number(self.gamma), limit=True)
         return Smoothness(self, sample, mu, seen, like, alpha)
 
+    @torch.no_grad()
+    def confine(self) -> None:
+        """lambda and gamma at 0 or more."""
+        for weight in (self.lambda_, self.gamma):
+            if isinstance(weight, nn.Parameter):
+                weight.clamp_(min=0)
+
     def extra_repr(self) -> str:
         """The settings."""
         return (
@@ -328,5 +335,5 @@ def _check_weight(name: str, value: float, *, limit: bool) -> None:
         return
     raise InputError(
         f"{name} must be a number, 0 or more{' (inf for eq. 7)' if limit else ''}; got {value}. "
-        "If it is learned, clamp it behind each optimizer step."
+        "If it is learned, call energy.confine() behind each optimizer step."
     )

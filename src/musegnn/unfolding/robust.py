@@ -103,6 +103,10 @@ class Robust(AbstractEnergy):
         """The energy on a sample."""
         return RobustProblem(self, self.smooth.on(sample, mu, seen, like=like, alpha=alpha))
 
+    def confine(self) -> None:
+        """As `Energy`."""
+        self.smooth.confine()
+
     def linearized(self) -> "Robust":
         """The weights of each step are constants, too."""
         made = as_it_is(self, learns=False)

@@ -76,6 +76,11 @@ class Staged(AbstractEnergy):
         """As each of them: none knows other relations."""
         return list(dict.fromkeys(part for energy in self.energies for part in energy.matrices(sample)))  # type: ignore[operator]
 
+    def confine(self) -> None:
+        """Each of them."""
+        for energy in self.energies:
+            energy.confine()  # type: ignore[operator]
+
     def linearized(self) -> "Staged":
         """Each of them is."""
         made = as_it_is(self, learns=False)
