@@ -103,6 +103,12 @@ def test_an_energy_and_a_tighter_bound_are_told(place, monkeypatch, capsys):
     steps = strict_json(Path("staged/analysis.json").read_text())["steps"]
     assert f"; of one of them more steps show: {show.bound(steps['tight_bound'])}, on the page" in out
     without = ("--without", "libcurl4") * 2
+    analysis = Path("staged/analysis.json")
+    kept = analysis.read_text()
+    analysis.write_text("{")
+    assert main(["info", "staged"]) == 2
+    assert "analysis.json is not a valid file of a run" in capsys.readouterr().err
+    analysis.write_text(kept)
     assert main(["explain", "staged", "curl", "--hops", "1", *without]) == 0
     out = capsys.readouterr().out
     assert "without libcurl4 it is" in out

@@ -268,7 +268,7 @@ def test_a_relation_without_edges_is_not_shown_as_if_it_were_learned(tmp_path):
     assert found["hates"]["moved"] < 1e-6 < 1e-3 < found["likes"]["moved"]
     page = read(run.folder.path)
     text = " ".join(page.text.split())
-    assert "Nothing was learned of hates: no sample has such an edge." in text
+    assert "Nothing was learned of hates, as where no sample has such an edge." in text
     assert "What follows is of the last of 2 stages." in text
     assert "begins as the identity, scaled below 0.8." in text
     assert [name for name in page.charts if name.startswith("affinity")] == ["affinity-0"]

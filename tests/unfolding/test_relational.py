@@ -272,6 +272,13 @@ def test_h_begins_as_the_identity(rank, limit):
     torch.testing.assert_close(Mixings(2, 5, rank, limit).matrices(), torch.eye(5).repeat(2, 1, 1))
 
 
+@ranks
+@pytest.mark.parametrize("limit", [1e-3, 0.8, 1.0, 1.5, inf])
+def test_where_h_begins_is_known(rank, limit):
+    made = Mixings(2, 5, rank, limit)
+    torch.testing.assert_close(made.matrices(), made.begins_at * torch.eye(5).repeat(2, 1, 1))
+
+
 @kinds
 def test_what_an_optimizer_changes_unseen_is_seen(kind):
     """Fused optimizers write into parameters without a sign that torch would count."""

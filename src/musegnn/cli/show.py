@@ -52,9 +52,9 @@ def bound(value: float) -> str:
     return f"{100 * value:.3g} % of |Y|" if value < 9.995 else f"{value:.3g} times |Y|"
 
 
-def about_bound(bound: float, minimizer: str) -> str:
+def about_bound(bound: float, minimizer: str | None) -> str:
     """Behind a bound: what Y* is, if not simply the exact minimizer, and that of more than all of Y."""
-    what = "" if minimizer == "exact minimizer" else f"; Y* is the {minimizer}"
+    what = "" if minimizer is None else f"; Y* is the {minimizer}"
     is_more = math.isfinite(bound) and bound > 1
     return ": more than all of it, so this says nothing of Y*" * is_more + what
 

@@ -1,6 +1,5 @@
 """What a run tells on the terminal: a line for each epoch, and in the end what it has reached."""
 
-import json
 import shlex
 import time
 from pathlib import Path
@@ -88,14 +87,6 @@ def following(folder: Path) -> str:
     return f"muse evaluate {name}, or muse predict {name} --nodes all --out predictions.csv"
 
 
-def _tighter(folder: Path) -> str:
-    """Of one sample, which the page shows."""
-    path = folder / "analysis.json"
-    steps = json.loads(path.read_text()).get("steps") if path.is_file() else None
-    tight = (steps or {}).get("tight_bound")
-    return "" if tight is None else f"; of one of them more steps show: {show.bound(tight)}, on the page"
-
-
 def tell_result(folder: Path, result: dict[str, Any]) -> None:
     """What a finished run has reached."""
     print()
@@ -113,13 +104,14 @@ def tell_result(folder: Path, result: dict[str, Any]) -> None:
             )
     # Without steps there is none.
     if result["error_bound"] is not None:
-        from musegnn.training.config import Config
+        from musegnn.reports.reading import RunFiles
 
-        bound = result["error_bound"]
-        config = Config.read(folder / "config.toml")
+        bound, run = result["error_bound"], RunFiles.read(folder)
         told = f"|Y - Y*| <= {show.bound(bound)} on every test sample"
-        told += show.about_bound(bound, config.energy.minimizer)
-        show.line("error bound", told + _tighter(folder) * (bound > 1))
+        told += show.about_bound(bound, run.config.energy.minimizer)
+        if tight := ((run.analysis or {}).get("steps") or {}).get("tight_bound"):
+            told += f"; of one of them more steps show: {show.bound(tight)}, on the page"
+        show.line("error bound", told)
     show.line(
         "took", f"{show.duration(result['seconds'])}, {result['peak_rss_mb']:,.0f} MB of memory at its peak"
     )

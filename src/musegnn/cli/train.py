@@ -268,10 +268,9 @@ def _energy(prepared: "Prepared") -> str:
     if energy.kind == "smoothness":
         return ""
     told = f" on the {energy.kind} energy"
-    if energy.kind == "robust":
-        return told
-    told += f", {show.count(relations, 'relation')}" if relations else ", no relations"
-    return told + f", {energy.stages} stages" * (energy.stages > 1)
+    if energy.is_typed:
+        told += f", {show.count(relations, 'relation')}" if relations else ", no relations"
+    return told + f", {energy.stages} stages" * energy.is_staged
 
 
 def _print_plan(prepared: "Prepared", folder: Path, execution: _Execution) -> None:

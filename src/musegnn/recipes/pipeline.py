@@ -57,7 +57,7 @@ def prepare(
     # What no model can be made of is refused before hours of sampling.
     assert graph.features is not None
     sizes = graph.features.shape[1], graph.num_classes
-    relations = graph.num_relations if config.energy.kind in ("relational", "predictive") else 0
+    relations = graph.num_relations if config.energy.is_typed else 0
     types = len(graph.node_type_names or ())
     check_energy(config)
     model = build_model(config, *sizes, graph, num_relations=relations, num_types=types)

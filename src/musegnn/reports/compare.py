@@ -99,8 +99,7 @@ def _model(run: RunFiles) -> str:
     energy = run.config.energy
     if run.config.is_baseline or run.record.get("model") is None or energy.kind == "smoothness":
         return run.config.baseline.architecture
-    is_staged = energy.minimizer.endswith("stage's energy")
-    return f"MuseGNN, {energy.kind}" + f", {energy.stages} stages" * is_staged
+    return f"MuseGNN, {energy.kind}" + f", {energy.stages} stages" * energy.is_staged
 
 
 def _curves(runs: dict[str, RunFiles]) -> Section | None:
@@ -135,8 +134,8 @@ def _steps(runs: dict[str, RunFiles]) -> Section | None:
         return None
     note = "Of one sample each, to the exact minimizer of its own energy"
     for name, run in runs.items():
-        if curves[name] and run.config.energy.minimizer != "exact minimizer":
-            note += f"; of {name} to the {run.config.energy.minimizer}"
+        if curves[name] and (other := run.config.energy.minimizer):
+            note += f"; of {name} to the {other}"
     return Section("energy", "Error bound", [charts.bounds_by_step(curves, f"{note}.")])
 
 

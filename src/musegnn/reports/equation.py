@@ -35,7 +35,7 @@ def _between(run: RunFiles) -> tuple[str, str] | None:
     learned = f"\u03bb\u1d63 and H\u1d63 are learned, H\u1d63: {rank}, |H\u1d63| \u2264 {part.limit:g}"
     shared = {"graph": ", one \u03bb for all", "relation": "", "channel": ", a \u03bb\u1d63 for each channel"}
     learned += shared[part.lambda_per]
-    learned += f"; the last of {part.stages} stages" if part.stages > 1 else ""
+    learned += f"; the last of {part.stages} stages" if part.is_staged else ""
     scale = "s = (d + 1)^\u2212\u00bd" if part.laplacian == "normalized" else "s = 1"
     if part.kind == "smoothness":
         return f"{part.lambda_:g} tr(Y\u1d40 L Y)", f"{part.laplacian} Laplacian"

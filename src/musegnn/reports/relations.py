@@ -38,7 +38,7 @@ def relations_of(
     shown = there[np.argsort(-nodes[there], kind="stable")[: min(_CLASSES, isqrt(_CELLS // len(names)))]]
     Y = torch.from_numpy(class_sums[shown, 1:] / nodes[shown, None]) if len(shown) else None
     given, (_, norms), Hs = graph.class_names, energy.mixings(), energy.mixings.matrices()
-    began = energy.mixings.begun().to(Hs)
+    began = energy.mixings.begins_at * torch.eye(Hs.shape[-1]).to(Hs)
     return {
         "classes": [given[c] if given is not None and c < len(given) else f"class {c}" for c in shown],
         "ways": [

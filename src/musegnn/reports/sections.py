@@ -192,17 +192,18 @@ def energy(run: RunFiles) -> Section | None:
         )
         if trust["share_below"] > 0.5:
             note += " That is hardly a graph any more: take a larger robust_scale."
-    label = "step k of the last stage" if _is_staged(run) else "step k"
+    label = "step k of the last stage" if run.config.energy.is_staged else "step k"
     content.append(charts.energies(terms, note, label))
     if steps["error_bounds"]:
         final = words.bound(steps["error_bounds"][-1])
-        where = run.config.energy.minimizer
+        where = run.config.energy.minimizer or "exact minimizer"
         note = f"Proven: after the last step, Y is at most {final} of its size away from the {where}."
         if steps["error_bounds"][-1] > 1:
             note += " That is more than all of it, and says nothing."
             if (tight := steps.get("tight_bound")) is not None and tight < steps["error_bounds"][-1]:
                 note += f" More steps from there, for the proof alone, show: at most {words.bound(tight)}."
-            note += f" More steps{', fewer stages' * _is_staged(run)} or a smaller lambda come nearer."
+            fewer = ", fewer stages" * run.config.energy.is_staged
+            note += f" More steps{fewer} or a smaller lambda come nearer."
         if len(steps["error_bounds"]) > 1:
             content.append(charts.bounds_by_step({"error bound": steps["error_bounds"]}, note, label))
         else:
@@ -211,10 +212,6 @@ def energy(run: RunFiles) -> Section | None:
         note = f"The largest of {bounds['samples']:,} samples is {words.bound(bounds['sorted'][-1])}."
         content.append(charts.bounds_by_sample(bounds["sorted"], bounds["samples"], note))
     return Section("energy", "Energy and error bound", content)
-
-
-def _is_staged(run: RunFiles) -> bool:
-    return run.config.energy.kind in _WAYS and run.config.energy.stages > 1
 
 
 def _by_stage(stages: list[list[float | None]]) -> str:
@@ -243,9 +240,9 @@ def relations(run: RunFiles) -> Section | None:
     content: list[Html | Chart] = [figure]
     part = run.config.energy
     if text := (_WAYS if ways[0]["name"] != NO_RELATIONS else _WITHOUT_DIRECTIONS).get(part.kind):
-        text += f" What follows is of the last of {part.stages} stages." * _is_staged(run)
+        text += f" What follows is of the last of {part.stages} stages." * run.config.energy.is_staged
         if unmoved := [way["name"] for way in ways if way.get("moved", 1.0) < _UNMOVED]:
-            text += f" Nothing was learned of {', '.join(unmoved)}: no sample has such an edge."
+            text += f" Nothing was learned of {', '.join(unmoved)}, as where no sample has such an edge."
         content.insert(0, tag("p", text, class_="wide"))
     begin = "identity, with all of them 1" if part.limit > 1 else f"identity, scaled below {part.limit:g}"
     note = f"H\u1d63 begins as the {begin}."

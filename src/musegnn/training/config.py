@@ -82,12 +82,21 @@ class EnergyConfig:
     average: Literal["row", "symmetric"] = setting("row", "over neighbors, of the predictive energy")
 
     @property
-    def minimizer(self) -> str:
-        """What an error bound is the distance to."""
+    def is_typed(self) -> bool:
+        """Whether it learns matrices, and asks for relations."""
+        return self.kind in ("relational", "predictive")
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether the steps are taken on several energies; only typed ones heed it."""
+        return self.is_typed and self.stages > 1
+
+    @property
+    def minimizer(self) -> str | None:
+        """What an error bound is the distance to, if not simply to the exact minimizer."""
         if self.kind == "robust":
             return "minimizer of the quadratic that the last step was taken on; the energy is not convex"
-        is_staged = self.kind in ("relational", "predictive") and self.stages > 1
-        return "exact minimizer of the last stage's energy" if is_staged else "exact minimizer"
+        return "exact minimizer of the last stage's energy" if self.is_staged else None
 
 
 @dataclass(frozen=True, kw_only=True)

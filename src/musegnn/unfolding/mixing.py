@@ -24,7 +24,7 @@ class Mixings(nn.Module):
 
     def __init__(self, count: int, dim: int, rank: int | None = None, limit: float = inf) -> None:
         super().__init__()
-        self.limit, self._rank = limit, rank
+        self.limit = limit
         self.W = self.h = self.U = self.V = None
         if rank is None:
             begin = (1 - limit**-2) ** -0.5 if limit > 1 else 1.0
@@ -68,10 +68,12 @@ class Mixings(nn.Module):
         matrices: Tensor = self()[0].dense()
         return matrices
 
-    def begun(self) -> Float[Tensor, "dim dim"]:
-        """H where nothing was learned yet."""
-        made: Tensor = Mixings(1, next(self.parameters()).shape[1], self._rank, self.limit).matrices()[0]
-        return made
+    @property
+    def begins_at(self) -> float:
+        """How many times I each H is where nothing was learned yet."""
+        if self.limit > 1:
+            return 1.0
+        return self.limit if self.W is None else (1 + self.limit**-2) ** -0.5
 
 
 class Factors(NamedTuple):
